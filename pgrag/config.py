@@ -1,0 +1,135 @@
+"""Settings: argument over `PGRAG_*` environment variable over `pgrag.toml` over default. Read once, at the edge."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from pgrag.errors import ConfigError, UsageError
+
+ENV_PREFIX = "PGRAG_"
+FILE_NAME = "pgrag.toml"
+WORKSPACE_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
+
+
+class Settings(BaseModel):
+    """Every setting of pgrag, with its unit and default. See `load_settings`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    dsn: SecretStr | None = Field(None, description="PostgreSQL to use; none: the embedded server")
+    workspace: str = Field("default", pattern=WORKSPACE_PATTERN, description="name of the workspace (one schema each)")
+    home: Path = Field(
+        default_factory=lambda: Path(platformdirs.user_data_dir("pgrag", appauthor=False)),
+        description="directory of the embedded server",
+    )
+    prepared_statements: bool = Field(True, description="false behind a pooler that cannot keep them")
+    pool_size: int = Field(8, ge=1, le=1000, description="database connections at most")
+    statement_timeout: float = Field(60.0, gt=0, description="seconds a search statement may take")
+
+    llm_model: str | None = Field(None, description="LiteLLM model for extraction, keywords and answers")
+    embedding_model: str | None = Field(None, description="LiteLLM embedding model; none: the keyless one")
+    tokenizer: str = Field("o200k_base", description="tiktoken encoding that counts tokens")
+
+    chunk_tokens: int = Field(1200, ge=16, le=100_000, description="tokens of a chunk at most")
+    chunk_overlap: int = Field(100, ge=0, description="tokens a chunk repeats from the one before at most")
+    embedding_batch: int = Field(32, ge=1, le=2048, description="texts an embedding request")
+    claim_batch: int = Field(16, ge=1, le=1000, description="chunks a worker takes at a time")
+    workers: int = Field(2, ge=1, le=64, description="chunk batches worked on at a time")
+    lease_seconds: float = Field(300.0, gt=0, description="seconds after which a silent worker's chunks are free again")
+    max_attempts: int = Field(5, ge=1, description="tries before a chunk counts as failed")
+    refresh_chunks: int = Field(200, ge=1, description="chunks ingested before profiles are refreshed")
+    refresh_seconds: float = Field(60.0, gt=0, description="seconds of ingest before profiles are refreshed")
+
+    top_k: int = Field(40, ge=1, le=500, description="entities and relations a channel")
+    chunk_top_k: int = Field(20, ge=1, le=200, description="chunks in the context at most")
+    cosine_threshold: float | None = Field(None, ge=-1, le=1, description="least cosine; none: the model's own")
+    degree_cap: int = Field(32, ge=1, le=1000, description="edges followed from one entity at most")
+    hops: int = Field(1, ge=1, le=3, description="how far to walk from the seeds")
+    chunk_ranking: str = Field("pagerank", pattern="^(vector|weight|pagerank)$", description="order of the text layer")
+    max_entity_tokens: int = Field(6000, ge=0, description="budget of the entity layer")
+    max_relation_tokens: int = Field(8000, ge=0, description="budget of the relation layer")
+    max_total_tokens: int = Field(30_000, ge=100, description="budget of the whole prompt")
+
+    @field_validator("chunk_overlap")
+    @classmethod
+    def _overlap_is_smaller(cls, value: int, info: Any) -> int:
+        if value * 2 > info.data.get("chunk_tokens", 1200):
+            raise ValueError("must be at most half of chunk_tokens")
+        return value
+
+    @property
+    def schema_name(self) -> str:
+        """The PostgreSQL schema of the workspace."""
+        return schema_of(self.workspace)
+
+
+def schema_of(workspace: str) -> str:
+    """`default` lives in schema `pgrag`, any other workspace in `pgrag_<name>`."""
+    return "pgrag" if workspace == "default" else f"pgrag_{workspace}"
+
+
+def load_settings(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Settings:
+    """Settings from `overrides` (None values are ignored), `PGRAG_*` variables and `pgrag.toml`.
+
+    The file is `file`, else `$PGRAG_CONFIG`, else `pgrag.toml` in the current directory if there is one.
+    Raises ConfigError naming each wrong setting and where it was set; values are not shown.
+    """
+    env = os.environ if environ is None else environ
+    explicit = file or (Path(env["PGRAG_CONFIG"]) if env.get("PGRAG_CONFIG") else None)
+    path = explicit or Path(FILE_NAME)
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    layers: list[tuple[Mapping[str, Any], str]] = []
+    if explicit or path.is_file():
+        layers.append((_read_file(path), "in {path} ({{name}})".format(path=path)))
+    known = Settings.model_fields
+    layers.append(
+        (
+            {n: env[ENV_PREFIX + n.upper()] for n in known if env.get(ENV_PREFIX + n.upper())},
+            "in the environment ({env})",
+        )
+    )
+    layers.append(({k: v for k, v in (overrides or {}).items() if v is not None}, "given as {name}"))
+    for layer, place in layers:
+        for name, value in layer.items():
+            values[name] = value
+            origin[name] = place.format(name=name, env=ENV_PREFIX + name.upper())
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors(include_input=False, include_url=False):
+            name = str(problem["loc"][0]) if problem["loc"] else "?"
+            known_hint = "" if name in known else f"; known settings: {', '.join(sorted(known))}"
+            lines.append(f"setting {name} {origin.get(name, '')}: {problem['msg']}{known_hint}")
+        raise ConfigError("; ".join(lines)) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from None
+
+
+def check_workspace(name: str) -> str:
+    """The name itself, or UsageError if it cannot be a workspace."""
+    import re
+
+    if not re.fullmatch(WORKSPACE_PATTERN, name):
+        raise UsageError(f"workspace {name!r}: use a-z, 0-9 and _, starting with a letter, 41 characters at most")
+    return name
