@@ -1,1 +1,32 @@
+"""Graph RAG in one PostgreSQL database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+__all__ = ["Document", "Keywords", "Mode", "PgRAG", "PgragError", "Settings", "__version__"]
+
+if TYPE_CHECKING:
+    from pgrag.config import Settings
+    from pgrag.errors import PgragError
+    from pgrag.rag import PgRAG
+    from pgrag.types import Document, Keywords, Mode
+
+_HOMES = {
+    "Document": "pgrag.types",
+    "Keywords": "pgrag.types",
+    "Mode": "pgrag.types",
+    "PgRAG": "pgrag.rag",
+    "PgragError": "pgrag.errors",
+    "Settings": "pgrag.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when first used: `pgrag --help` needs no database driver."""
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

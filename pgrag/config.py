@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,13 @@ class Settings(BaseModel):
     workers: int = Field(2, ge=1, le=64, description="chunk batches worked on at a time")
     lease_seconds: float = Field(300.0, gt=0, description="seconds after which a silent worker's chunks are free again")
     max_attempts: int = Field(5, ge=1, description="tries before a chunk counts as failed")
+    description_fragments: int = Field(50, ge=1, le=1000, description="fragments a description is composed of at most")
+    description_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="tokens a description is composed of at most; none: 1200 with an LLM, else 300",
+    )
     refresh_chunks: int = Field(200, ge=1, description="chunks ingested before profiles are refreshed")
     refresh_seconds: float = Field(60.0, gt=0, description="seconds of ingest before profiles are refreshed")
 
@@ -53,6 +61,7 @@ class Settings(BaseModel):
     degree_cap: int = Field(32, ge=1, le=1000, description="edges followed from one entity at most")
     hops: int = Field(1, ge=1, le=3, description="how far to walk from the seeds")
     chunk_ranking: str = Field("pagerank", pattern="^(vector|weight|pagerank)$", description="order of the text layer")
+    lexical: float = Field(0.05, ge=0, le=1, description="share of full text in a passage's score; 0: off")
     max_entity_tokens: int = Field(6000, ge=0, description="budget of the entity layer")
     max_relation_tokens: int = Field(8000, ge=0, description="budget of the relation layer")
     max_total_tokens: int = Field(30_000, ge=100, description="budget of the whole prompt")
@@ -63,6 +72,11 @@ class Settings(BaseModel):
         if value * 2 > info.data.get("chunk_tokens", 1200):
             raise ValueError("must be at most half of chunk_tokens")
         return value
+
+    @property
+    def description_limits(self) -> tuple[int, int]:
+        """Fragments and tokens a description is composed of at most; bare sentences make long ones poor."""
+        return self.description_fragments, self.description_tokens or (1200 if self.llm_model else 300)
 
     @property
     def schema_name(self) -> str:
@@ -128,8 +142,6 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def check_workspace(name: str) -> str:
     """The name itself, or UsageError if it cannot be a workspace."""
-    import re
-
     if not re.fullmatch(WORKSPACE_PATTERN, name):
         raise UsageError(f"workspace {name!r}: use a-z, 0-9 and _, starting with a letter, 41 characters at most")
     return name

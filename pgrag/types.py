@@ -297,7 +297,10 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did. `changed_settings` are documents skipped although made with other settings."""
+    """What an ingest did. `changed_settings` are documents skipped although made with other settings.
+
+    `skipped_files` are files of a folder that hold no text pgrag reads: (path, reason).
+    """
 
     added: int = 0
     updated: int = 0
@@ -307,6 +310,7 @@ class IngestReport:
     empty: tuple[str, ...] = ()
     chunks: int = 0
     chunks_reused: int = 0
+    skipped_files: tuple[tuple[str, str], ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     notice: str = ""

@@ -1,0 +1,54 @@
+# Every target sets up what it needs: a virtual environment in .venv, made by $(PYTHON), with pinned packages.
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+PINS := pyproject.toml constraints.txt requirements/young.txt
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@echo "make demo   ingest the example documents and ask one question of each kind (no key, no PostgreSQL needed)"
+	@echo "make test   run all tests on a real PostgreSQL; ARGS='-k name' to choose"
+	@echo "make lint   ruff, mypy and the import contracts"
+	@echo "make bench  run the benchmarks; ARGS to choose"
+	@echo "make clean  remove the virtual environment and build output"
+
+demo: $(VENV)/.local
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.dev
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "pgrag needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@echo "Making a virtual environment in $(VENV) (about 1 GB, a minute or two; only once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The wheels that are verified by hash come first: pip then finds them in place. --no-build-isolation: the build backend
+# (hatchling, and editables for -e) is pinned as everything else.
+$(VENV)/.local: $(PINS) | $(VENV)/.python
+	@$(PIP) --no-deps --require-hashes -r requirements/young.txt
+	@$(PIP) -c constraints.txt hatchling editables
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[local]'
+	@touch $@
+
+$(VENV)/.dev: $(PINS) | $(VENV)/.local
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[local,dev]'
+	@touch $@

@@ -1,0 +1,24 @@
+-- Functions and views of schema :schema that belong to no extension, in order of creation.
+-- identity is free of the schema's name (search_path starts with it), so it survives a rename of the schema.
+select
+    object.kind, object.oid, object.identity, object.version,
+    encode(sha256(convert_to(object.definition, 'UTF8')), 'hex') as digest
+from (
+    select
+        'routine' as kind, p.oid, p.xmin::text as version, 'pg_proc'::regclass as catalog,
+        format('%I(%s)', p.proname, oidvectortypes(p.proargtypes)) as identity,
+        case when p.prokind = 'a' then '' else pg_get_functiondef(p.oid) end as definition
+    from pg_proc p
+    where p.pronamespace = cast(:schema as regnamespace)
+    union all
+    select
+        'view', c.oid, c.xmin::text, 'pg_class'::regclass, quote_ident(c.relname),
+        coalesce(c.reloptions::text, '') || pg_get_viewdef(c.oid)
+    from pg_class c
+    where c.relnamespace = cast(:schema as regnamespace) and c.relkind = 'v'
+) object
+where not exists (
+    select from pg_depend d
+    where d.classid = object.catalog and d.objid = object.oid and d.deptype = 'e'
+)
+order by object.oid;

@@ -1,0 +1,52 @@
+"""The context of a question: three layers of lines, and the numbered references to the passages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pgrag.types import Reference, Retrieval, RetrievedChunk
+
+ENTITIES = "Entities"
+RELATIONS = "Relations"
+PASSAGES = "Passages"
+
+
+def entity_line(name: str, type_: str, description: str) -> str:
+    """An entity as one line of JSON; the store counts tokens over exactly this."""
+    return json.dumps({"entity": name, "type": type_, "description": description}, ensure_ascii=False) + "\n"
+
+
+def relation_line(source: str, target: str, description: str) -> str:
+    """A relation as one line of JSON; the store counts tokens over exactly this."""
+    line = {"entity1": source, "entity2": target, "description": description}
+    return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def passage_block(number: int, chunk: RetrievedChunk) -> str:
+    """A passage under its reference number, with where it stands."""
+    return f"[{number}] {passage_place(chunk)}\n" + "\n".join((*chunk.headings, chunk.body.strip())) + "\n\n"
+
+
+def passage_place(chunk: RetrievedChunk) -> str:
+    """Document, page if there is one, and characters of a passage."""
+    page = f", page {chunk.page}" if chunk.page is not None else ""
+    return f"{chunk.uri}{page}, characters {chunk.start}-{chunk.end}"
+
+
+def render(retrieval: Retrieval) -> str:
+    """The context as one text: entities, relations, passages numbered from 1. Empty layers are left out."""
+    layers = (
+        (ENTITIES, "".join(entity_line(e.name, e.type, e.description) for e in retrieval.entities)),
+        (RELATIONS, "".join(relation_line(r.source, r.target, r.description) for r in retrieval.relations)),
+        (PASSAGES, "".join(passage_block(n, c) for n, c in enumerate(retrieval.chunks, 1))),
+    )
+    return "\n".join(f"# {title}\n{text}" for title, text in layers if text).strip()
+
+
+def references(chunks: Sequence[RetrievedChunk]) -> tuple[Reference, ...]:
+    """The numbered references of the passages, in the order of the context."""
+    return tuple(
+        Reference(n, c.document_id, c.uri, c.title, c.id, c.ordinal, c.headings, c.page, c.start, c.end)
+        for n, c in enumerate(chunks, 1)
+    )

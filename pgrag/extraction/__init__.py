@@ -1,0 +1,1 @@
+"""From chunks to mentions and facts, and from questions to keywords."""

@@ -1,0 +1,90 @@
+"""From what an extractor says of a chunk to what the store holds: names become keys, records without a name go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pgrag.folding import display_name, name_key
+from pgrag.records import FactRecord, MentionRecord
+from pgrag.tokens import Tokenizer
+from pgrag.types import ExtractedFact, Extraction, Role
+
+MAX_NAME = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """Records of one chunk, and how many were dropped by reason."""
+
+    mentions: tuple[MentionRecord, ...]
+    facts: tuple[FactRecord, ...]
+    keywords: tuple[str, ...]
+    dropped: Counter[str]
+
+
+def assemble(extraction: Extraction, tokenizer: Tokenizer) -> Assembled:
+    """One mention a key (the longer description wins), facts with keyed entities, token counts.
+
+    An entity that only a fact names gets a mention of its own, so that every entity of a fact has a source link.
+    """
+    dropped: Counter[str] = Counter(extraction.dropped)
+    mentions: dict[str, MentionRecord] = {}
+    for mention in extraction.mentions:
+        key = _key(mention.name, dropped)
+        if not key:
+            continue
+        record = MentionRecord(key, display_name(mention.name), mention.type.strip(), mention.description.strip(), 0)
+        known = mentions.get(key)
+        if known is None:
+            mentions[key] = record
+        elif len(record.description) > len(known.description):
+            mentions[key] = replace(known, description=record.description, type=known.type or record.type)
+    facts = [fact for f in extraction.facts if (fact := _fact(f, mentions, dropped))]
+    ordered = list(mentions.values())
+    mention_tokens = tokenizer.count_many([m.description for m in ordered])
+    fact_tokens = tokenizer.count_many([f.text for f in facts])
+    return Assembled(
+        tuple(replace(m, tokens=n) for m, n in zip(ordered, mention_tokens, strict=True)),
+        tuple(replace(f, tokens=n) for f, n in zip(facts, fact_tokens, strict=True)),
+        tuple(dict.fromkeys(k.strip() for k in extraction.keywords if k.strip())),
+        dropped,
+    )
+
+
+def _fact(fact: ExtractedFact, mentions: dict[str, MentionRecord], dropped: Counter[str]) -> FactRecord | None:
+    text = fact.text.strip()
+    if not text:
+        dropped["fact without a text"] += 1
+        return None
+    entities: dict[tuple[str, str], None] = {}
+    taken: set[Role] = set()
+    for entity in fact.entities:
+        key = _key(entity.name, dropped)
+        if not key:
+            continue
+        role = entity.role
+        if role is not Role.NAMED:
+            role = Role.NAMED if role in taken else role
+            taken.add(entity.role)
+        mentions.setdefault(key, MentionRecord(key, display_name(entity.name), "", "", 0))
+        entities[key, role.value] = None
+    keywords = tuple(dict.fromkeys(k.strip() for k in fact.keywords if k.strip()))
+    return FactRecord(text, keywords, fact.strength, 0, _without_repeats(list(entities)))
+
+
+def _without_repeats(entities: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """An entity that is source or target need not be named as well."""
+    ends = {key for key, role in entities if role != Role.NAMED.value}
+    return tuple((key, role) for key, role in entities if role != Role.NAMED.value or key not in ends)
+
+
+def _key(name: str, dropped: Counter[str]) -> str:
+    if len(name.strip()) > MAX_NAME:
+        dropped["name too long"] += 1
+        return ""
+    key = name_key(name)
+    if not key:
+        dropped["empty name"] += 1
+    return key

@@ -1,0 +1,351 @@
+"""Ingest: documents become rows, waiting chunks become facts, what was touched is refreshed.
+
+Registering a document commits its chunks as waiting; from then on everything can stop at any instruction and be taken up
+by the next run. No lock and no transaction is held while a model works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from pgrag.chunking import Chunker
+from pgrag.embedding import embed_distinct
+from pgrag.errors import DatabaseError, DimensionError, PgragError
+from pgrag.extraction.assemble import Assembled, assemble
+from pgrag.folding import clean, clean_json, words
+from pgrag.loaders import SkippedFile, load
+from pgrag.records import ChunkResult, ClaimedChunk, NewChunk, NewDocument
+from pgrag.refresh import Refresher
+from pgrag.store import Store
+from pgrag.tokens import Tokenizer
+from pgrag.types import (
+    Document,
+    DocumentFailure,
+    Embedder,
+    Extraction,
+    Extractor,
+    IngestProgress,
+    IngestReport,
+)
+
+logger = logging.getLogger(__name__)
+
+BATCH_DOCUMENTS = 64
+BATCH_CHARACTERS = 2_000_000
+BACKOFF_SECONDS = 2.0
+PROGRESS_SECONDS = 0.5
+
+Source = str | Path | Document
+Progress = Callable[[IngestProgress], None]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one call of `ingest` has done so far."""
+
+    started: float = field(default_factory=time.monotonic)
+    uris: set[str] = field(default_factory=set)
+    documents: dict[int, str] = field(default_factory=dict)
+    added: int = 0
+    updated: int = 0
+    skipped: int = 0
+    changed_settings: list[str] = field(default_factory=list)
+    failures: list[DocumentFailure] = field(default_factory=list)
+    skipped_files: list[SkippedFile] = field(default_factory=list)
+    chunks: int = 0
+    reused: int = 0
+    done: int = 0
+    since_refresh: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+class Ingestor:
+    """Puts documents into a workspace."""
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        extractor: Extractor,
+        tokenizer: Tokenizer,
+        chunker: Chunker,
+        refresher: Refresher,
+        *,
+        embedding_batch: int = 32,
+        claim_batch: int = 16,
+        workers: int = 2,
+        refresh_chunks: int = 200,
+        refresh_seconds: float = 60.0,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._extractor = extractor
+        self._tokenizer = tokenizer
+        self._chunker = chunker
+        self._refresher = refresher
+        self._embedding_batch = embedding_batch
+        self._claim_batch = claim_batch
+        self._workers = workers
+        self._refresh_chunks = refresh_chunks
+        self._refresh_seconds = refresh_seconds
+        self._settings_digest = hashlib.sha256(f"{chunker.digest}\n{extractor.digest}".encode()).hexdigest()
+
+    async def run(
+        self, sources: Iterable[Source], *, labels: Sequence[str] = (), progress: Progress | None = None
+    ) -> IngestReport:
+        """Ingests files, folders and documents; returns when all their chunks are extracted or have failed for good.
+
+        A document that cannot be read, and a chunk that cannot be extracted, are in the report and fail nothing else.
+        Raises DatabaseError (or a subclass) when the database is out of reach or was upgraded; what is done stays done.
+        """
+        run = _Run()
+        batches = _batches(sources, tuple(labels))
+        while batch := await anyio.to_thread.run_sync(next, batches, None):
+            await self._register(run, batch)
+        await self._work_off(run, progress)
+        return await self._report(run)
+
+    # ------------------------------------------------------------ registering
+
+    async def _register(self, run: _Run, batch: Sequence[Document | DocumentFailure | SkippedFile]) -> None:
+        documents: list[Document] = []
+        for item in batch:
+            if isinstance(item, DocumentFailure):
+                run.failures.append(item)
+            elif isinstance(item, SkippedFile):
+                run.skipped_files.append(item)
+            elif item.uri in run.uris:
+                run.failures.append(
+                    DocumentFailure(item.uri, "the same uri twice in one call; only the first was taken")
+                )
+            else:
+                run.uris.add(item.uri)
+                documents.append(item)
+        states = await self._store.document_states([d.uri for d in documents])
+        new: list[NewDocument] = []
+        for document in documents:
+            digest = _digest(document)
+            state = states.get(document.uri)
+            if state and state.sha256 == digest and state.status in ("complete", "empty"):
+                run.skipped += 1
+                if state.settings_digest != self._settings_digest:
+                    run.changed_settings.append(document.uri)
+                continue
+            prepared = await anyio.to_thread.run_sync(self._prepare, document, digest)
+            if prepared.chunks:
+                new.append(prepared)
+            else:
+                run.failures.append(DocumentFailure(document.uri, "is empty: there is nothing to ingest"))
+        if not new:
+            return
+        for stored in await self._store.put_documents(new, self._settings_digest):
+            run.documents[stored.id] = stored.uri
+            run.added += stored.added
+            run.updated += not stored.added
+            run.chunks += stored.chunks
+            run.reused += stored.reused
+
+    def _prepare(self, document: Document, digest: str) -> NewDocument:
+        """Chunks and words of a document (CPU work, in a thread)."""
+        chunks = [
+            NewChunk(c, hashlib.sha256(c.body.encode()).hexdigest(), Counter(words(c.model_text)))
+            for c in self._chunker.chunk(document)
+        ]
+        return NewDocument(
+            document.uri, document.title, document.mime, digest, document.metadata, document.labels, document.body,
+            document.published_at, chunks,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ working
+
+    async def _work_off(self, run: _Run, progress: Progress | None) -> None:
+        finished = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                workers = [group.create_task(self._worker(run)) for _ in range(self._workers)]
+                group.create_task(self._keep_fresh(run, finished))
+                if progress is not None:
+                    group.create_task(self._tell(run, progress, finished))
+                await asyncio.wait(workers)
+                finished.set()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _worker(self, run: _Run) -> None:
+        documents = list(run.documents)
+        while documents:
+            run.done += await self._store.adopt_extractions()
+            claimed = await self._store.claim_chunks(documents, self._claim_batch)
+            if not claimed:
+                wait = await self._store.waiting_seconds(documents)
+                if wait is None:
+                    return
+                await asyncio.sleep(min(max(wait, 0.05), 1.0))
+                continue
+            try:
+                await self._work_on(run, claimed)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await self._release(claimed)
+                raise
+
+    async def _release(self, claimed: Sequence[ClaimedChunk]) -> None:
+        try:
+            await self._store.release_chunks([c.token for c in claimed])
+        except DatabaseError as error:  # the first error matters more; the leases run out by themselves
+            logger.warning("could not give %d chunks back: %s", len(claimed), error)
+
+    async def _work_on(self, run: _Run, claimed: Sequence[ClaimedChunk]) -> None:
+        extracted = await self._extractor.extract([c.chunk for c in claimed])
+        good: list[tuple[ClaimedChunk, Assembled]] = []
+        bad: list[tuple[ClaimedChunk, str]] = []
+        for chunk, extraction in zip(claimed, extracted, strict=True):
+            if isinstance(extraction, Extraction):
+                good.append((chunk, assemble(extraction, self._tokenizer)))
+            else:
+                bad.append((chunk, str(extraction)))
+        try:
+            saved = await self._save(good)
+        except PgragError as error:
+            if not _is_about_a_chunk(error):
+                raise
+            saved = set()
+            for pair in good:  # one chunk must not fail the others: each by itself
+                try:
+                    saved |= await self._save([pair])
+                except PgragError as own:
+                    if not _is_about_a_chunk(own):
+                        raise
+                    bad.append((pair[0], str(own)))
+        for chunk, assembled in good:
+            if chunk.id in saved:
+                run.dropped.update(assembled.dropped)
+        if bad:
+            for chunk, reason in bad:
+                logger.warning("%s, chunk %d: %s", chunk.uri, chunk.chunk.ordinal, reason)
+            await self._store.fail_chunks(bad, BACKOFF_SECONDS)
+        run.done += len(saved)
+        run.since_refresh += len(saved)
+
+    async def _save(self, good: Sequence[tuple[ClaimedChunk, Assembled]]) -> set[int]:
+        """Embeds and stores; one request for all texts of the batch."""
+        if not good:
+            return set()
+        texts = [text for chunk, a in good for text in (chunk.chunk.model_text, *(f.text for f in a.facts))]
+        vectors = await embed_distinct(self._embedder, texts, self._embedding_batch)
+        results: list[ChunkResult] = []
+        at = 0
+        for chunk, a in good:
+            end = at + 1 + len(a.facts)
+            results.append(ChunkResult(chunk, a.keywords, a.mentions, a.facts, vectors[at], vectors[at + 1 : end]))
+            at = end
+        return await self._store.save_extraction(results)
+
+    async def _keep_fresh(self, run: _Run, finished: asyncio.Event) -> None:
+        """Refreshes every so many chunks or seconds, and once at the end."""
+        last = time.monotonic()
+        while not finished.is_set():
+            try:
+                await asyncio.wait_for(finished.wait(), 0.5)
+            except TimeoutError:
+                due = time.monotonic() - last >= self._refresh_seconds and run.since_refresh > 0
+                if due or run.since_refresh >= self._refresh_chunks:
+                    run.since_refresh = 0
+                    await self._refresher.run()
+                    last = time.monotonic()
+        await self._refresher.run()
+
+    async def _tell(self, run: _Run, progress: Progress, finished: asyncio.Event) -> None:
+        last = False
+        while not last:
+            last = finished.is_set()
+            counts = await self._store.progress()
+            progress(
+                IngestProgress(
+                    documents=len(run.uris), chunks_total=run.chunks - run.reused, chunks_done=run.done,
+                    chunks_failed=counts["chunks_failed"], entities=counts["entities"], relations=counts["relations"],
+                    facts=counts["facts"], stale=counts["stale"],
+                )
+            )  # fmt: skip
+            if not last:
+                try:
+                    await asyncio.wait_for(finished.wait(), PROGRESS_SECONDS)
+                except TimeoutError:
+                    continue
+
+    # ------------------------------------------------------------ reporting
+
+    async def _report(self, run: _Run) -> IngestReport:
+        mine = set(run.documents.values())
+        failures = list(run.failures)
+        failures += [
+            DocumentFailure(row["uri"], row["error"], row["ordinal"])
+            for row in await self._store.failures()
+            if row["uri"] in mine
+        ]
+        empty = [d.uri for d in await self._store.documents("empty") if d.uri in run.uris]
+        return IngestReport(
+            added=run.added, updated=run.updated, skipped=run.skipped, changed_settings=tuple(run.changed_settings),
+            failures=tuple(failures), empty=tuple(empty), chunks=run.chunks, chunks_reused=run.reused,
+            dropped=dict(run.dropped), seconds=time.monotonic() - run.started, notice=self._extractor.label,
+            skipped_files=tuple((str(s.path), s.reason) for s in run.skipped_files),
+        )  # fmt: skip
+
+
+def _is_about_a_chunk(error: PgragError) -> bool:
+    """Whether another chunk could fare better: not when the database is gone, upgraded or short of rights."""
+    return isinstance(error, DimensionError) or not isinstance(error, DatabaseError)
+
+
+def _digest(document: Document) -> str:
+    """Hex digest of everything that makes a document what it is: a change of any part is a change."""
+    parts = [
+        document.body, document.title, list(document.labels), clean_json(dict(document.metadata)),
+        document.published_at.isoformat() if document.published_at else None, list(document.page_starts),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _batches(
+    sources: Iterable[Source], labels: tuple[str, ...]
+) -> Iterator[list[Document | DocumentFailure | SkippedFile]]:
+    """Documents in batches of bounded size: the next is read when the last is stored."""
+    batch: list[Document | DocumentFailure | SkippedFile] = []
+    characters = 0
+    for item in _items(sources):
+        if isinstance(item, Document):
+            characters += len(item.body)
+            item = _cleaned(item, labels)
+        batch.append(item)
+        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _items(sources: Iterable[Source]) -> Iterator[Document | DocumentFailure | SkippedFile]:
+    for source in sources:
+        if isinstance(source, Document):
+            yield source
+        else:
+            yield from load(source)
+
+
+def _cleaned(document: Document, labels: tuple[str, ...]) -> Document:
+    """Without what PostgreSQL cannot store, before spans are counted."""
+    return Document(
+        clean(document.uri), clean(document.body), clean(document.title), clean(document.mime), document.metadata,
+        tuple(dict.fromkeys((*document.labels, *labels))), document.published_at, document.page_starts,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Models: the keyless embedder that runs in-process, and the ways to model servers."""

@@ -1,0 +1,282 @@
+"""The library: documents in, cited answers out, over one PostgreSQL workspace."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio.to_thread
+import asyncpg
+from pydantic import SecretStr
+
+from pgrag import migrate
+from pgrag.chunking import Chunker
+from pgrag.config import Settings, load_settings
+from pgrag.embedded.server import EmbeddedServer
+from pgrag.errors import ConfigError, UsageError, WorkspaceError
+from pgrag.extraction.keyless import KeylessExtractor, KeylessKeywords, KeylessModels
+from pgrag.ingest import Ingestor, Progress, Source
+from pgrag.llm.keyless import KeylessEmbedder
+from pgrag.pool import check_opening, open_pool
+from pgrag.query import QueryOptions, QuotingAnswerer, Searcher, query_options
+from pgrag.refresh import Refresher
+from pgrag.store import Store
+from pgrag.tokens import Tokenizer
+from pgrag.types import (
+    DeleteReport,
+    Document,
+    DocumentFailure,
+    DocumentInfo,
+    Embedder,
+    Extractor,
+    IngestReport,
+    KeywordExtractor,
+    Keywords,
+    Mode,
+    QueryResult,
+    RefreshReport,
+    Retrieval,
+    Stats,
+)
+
+
+class PgRAG:
+    """A workspace, open between `async with` and its end. Safe to share between tasks of one event loop.
+
+    `async with PgRAG() as rag: await rag.ingest(["docs/"]); print((await rag.query("Who runs checkout?")).answer)`
+
+    Without a `dsn` (nor `PGRAG_DSN`, nor `dsn` in pgrag.toml) the embedded server is started. `pool` uses the caller's
+    connections instead: an asyncpg pool made with `init=pgrag.pool.prepare_connection`; it is never closed. Any setting of
+    `pgrag.config.Settings` may be given by name. Raises ConfigError for settings, and on opening DatabaseError.
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        workspace: str | None = None,
+        *,
+        settings: Settings | None = None,
+        pool: asyncpg.Pool | None = None,
+        embedder: Embedder | None = None,
+        extractor: Extractor | None = None,
+        keyword_extractor: KeywordExtractor | None = None,
+        **overrides: Any,
+    ) -> None:
+        if settings is not None and (dsn or workspace or overrides):
+            raise UsageError("give either settings, or dsn, workspace and single settings")
+        self.settings = settings or load_settings({"dsn": dsn, "workspace": workspace, **overrides})
+        _refuse_llm(self.settings)
+        models = KeylessModels()
+        self._embedder = embedder or KeylessEmbedder()
+        self._extractor = extractor or KeylessExtractor(models)
+        self._keyword_extractor = keyword_extractor or KeylessKeywords(models)
+        self._tokenizer = Tokenizer(self.settings.tokenizer)
+        self._given_pool = pool
+        self._stack = AsyncExitStack()
+        self._pool: asyncpg.Pool | None = None
+        self._store: Store | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            if self._given_pool is not None:
+                self._pool = self._given_pool
+            else:
+                self.settings = await resolve_server(self.settings)
+                self._pool = await stack.enter_async_context(open_pool(self.settings))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool = self._store = None
+        await self._stack.aclose()
+
+    # ------------------------------------------------------------ in
+
+    async def ingest(
+        self,
+        sources: Iterable[Source] | Source,
+        *,
+        labels: Sequence[str] = (),
+        progress: Progress | None = None,
+    ) -> IngestReport:
+        """Ingests files, folders (recursively) and `Document`s, and returns when they are extracted and refreshed.
+
+        Makes the workspace if there is none. What is unchanged is skipped; what cannot be read or extracted is in the
+        report and stops nothing else. Raises DatabaseError, MissingExtraError; cancelling leaves a state that the same
+        call takes up again.
+        """
+        items = [sources] if isinstance(sources, str | Path | Document) else sources
+        return await (await self._ingestor()).run(items, labels=labels, progress=progress)
+
+    async def ingest_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        uris: Sequence[str] | None = None,
+        titles: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        labels: Sequence[str] = (),
+        published_at: Sequence[datetime | None] | None = None,
+        progress: Progress | None = None,
+    ) -> IngestReport:
+        """Ingests texts; the other lists are parallel to `texts`. A text without a uri gets one from its content.
+
+        Raises UsageError when a list has another length than `texts`; else as `ingest`.
+        """
+        if isinstance(texts, str):
+            raise UsageError("ingest_texts takes a list of texts, not one text")
+        for name, values in (
+            ("uris", uris),
+            ("titles", titles),
+            ("metadata", metadata),
+            ("published_at", published_at),
+        ):
+            if values is not None and len(values) != len(texts):
+                raise UsageError(f"{name} has {len(values)} items for {len(texts)} texts")
+        documents = [
+            Document(
+                uri=uris[i] if uris else content_uri(text),
+                body=text,
+                title=titles[i] if titles else "",
+                metadata=metadata[i] if metadata else {},
+                published_at=published_at[i] if published_at else None,
+            )
+            for i, text in enumerate(texts)
+        ]
+        return await self.ingest(documents, labels=labels, progress=progress)
+
+    async def refresh(self) -> RefreshReport:
+        """Recomputes entities and relations whose sources changed. Raises DatabaseError, ModelError."""
+        return await self._refresher(await self._opened()).run()
+
+    async def retry(self) -> int:
+        """Lets chunks that failed be tried again by the next `ingest` of their documents; returns how many."""
+        return await (await self._opened()).retry_chunks()
+
+    async def delete(self, uris: Sequence[str] | str) -> DeleteReport:
+        """Deletes documents and every trace of what only they said. Unknown uris are reported, not an error."""
+        wanted = list(dict.fromkeys([uris] if isinstance(uris, str) else uris))
+        gone = await (await self._opened()).delete_documents(wanted)
+        found = set(gone["uris"])
+        return DeleteReport(
+            len(found), gone["chunks"], gone["entities"], gone["relations"], gone["facts"],
+            tuple(uri for uri in wanted if uri not in found),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ out
+
+    async def query(
+        self,
+        question: str,
+        *,
+        mode: Mode | str = Mode.MIX,
+        keywords: Keywords | None = None,
+        only_context: bool = False,
+        **options: Any,
+    ) -> QueryResult:
+        """Answers a question with numbered references to the passages it rests on.
+
+        Options by name, each defaulting to the setting: top_k, chunk_top_k, chunk_ranking, degree_cap, hops,
+        max_entity_tokens, max_relation_tokens, max_total_tokens. `keywords` replaces the extraction of keywords.
+        Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError.
+        """
+        chosen = self._options(mode, options)
+        searcher = self._searcher(await self._opened())
+        return await searcher.query(question, chosen, keywords, only_context=only_context)
+
+    async def retrieve(
+        self, question: str, *, mode: Mode | str = Mode.MIX, keywords: Keywords | None = None, **options: Any
+    ) -> Retrieval:
+        """The entities, relations and passages for a question, best first; options and errors as `query`."""
+        chosen = self._options(mode, options)
+        return await self._searcher(await self._opened()).retrieve(question, chosen, keywords)
+
+    async def documents(self, status: str | None = None) -> list[DocumentInfo]:
+        """The documents, by uri; `status` is pending, complete, failed or empty. Raises UsageError, DatabaseError."""
+        if status is not None and status not in ("pending", "complete", "failed", "empty"):
+            raise UsageError(f"unknown status {status!r}: use pending, complete, failed or empty")
+        return await (await self._opened()).documents(status)
+
+    async def failures(self) -> list[DocumentFailure]:
+        """Chunks that failed and why."""
+        rows = await (await self._opened()).failures()
+        return [DocumentFailure(row["uri"], row["error"], row["ordinal"]) for row in rows]
+
+    async def stats(self) -> Stats:
+        """Size and state of the workspace."""
+        return await (await self._opened()).stats()
+
+    # ------------------------------------------------------------ parts
+
+    async def _opened(self) -> Store:
+        """The checked store. Raises WorkspaceError if there is no workspace yet."""
+        if self._pool is None:
+            raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")
+        if self._store is None:
+            await check_opening(self._pool, self.settings, self._embedder)
+            self._store = Store(self._pool, self.settings, self._embedder.dimension)
+        return self._store
+
+    async def _ingestor(self) -> Ingestor:
+        try:
+            store = await self._opened()
+        except WorkspaceError:
+            if self._given_pool is not None and self.settings.dsn is None:
+                raise
+            await initialise(self.settings, self._embedder)
+            store = await self._opened()
+        chunker = Chunker(self._tokenizer, self.settings.chunk_tokens, self.settings.chunk_overlap)
+        s = self.settings
+        return Ingestor(
+            store, self._embedder, self._extractor, self._tokenizer, chunker, self._refresher(store),
+            embedding_batch=s.embedding_batch, claim_batch=s.claim_batch, workers=s.workers,
+            refresh_chunks=s.refresh_chunks, refresh_seconds=s.refresh_seconds,
+        )  # fmt: skip
+
+    def _refresher(self, store: Store) -> Refresher:
+        return Refresher(store, self._embedder, self._tokenizer, self.settings.embedding_batch)
+
+    def _searcher(self, store: Store) -> Searcher:
+        return Searcher(
+            store, self.settings, self._embedder, self._keyword_extractor, QuotingAnswerer(store), self._tokenizer
+        )
+
+    def _options(self, mode: Mode | str, options: Mapping[str, Any]) -> QueryOptions:
+        return query_options(self.settings, mode, options)
+
+
+def content_uri(text: str) -> str:
+    """`text:` and the digest of the text: the same text is the same document."""
+    return f"text:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+async def resolve_server(settings: Settings) -> Settings:
+    """The settings with a DSN: their own, or that of the embedded server, which is started if need be."""
+    if settings.dsn is not None:
+        return settings
+    dsn = await anyio.to_thread.run_sync(EmbeddedServer(settings.home).start)
+    return settings.model_copy(update={"dsn": SecretStr(dsn)})
+
+
+async def initialise(settings: Settings, embedder: Embedder | None = None) -> bool:
+    """Makes the workspace (schema, tables, code): True if it was made, False if it was there and fits.
+
+    Raises DimensionError, WorkspaceError, MissingExtensionError, MissingRightError, DatabaseError.
+    """
+    _refuse_llm(settings)
+    resolved = await resolve_server(settings)
+    return await anyio.to_thread.run_sync(migrate.initialise, resolved, embedder or KeylessEmbedder())
+
+
+def _refuse_llm(settings: Settings) -> None:
+    """This release has no LLM path: a setting that asks for it must not be ignored."""
+    for name in ("llm_model", "embedding_model"):
+        if getattr(settings, name) is not None:
+            raise ConfigError(f"the setting {name} needs the LLM path, which this release does not have yet: unset it")

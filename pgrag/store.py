@@ -1,0 +1,281 @@
+"""The workspace in PostgreSQL as the run-time sees it: each method is one call of a function in `sql/`.
+
+Texts are cleaned and vectors are checked here, on their way in; errors of the driver become pgrag's here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+from pgvector import HalfVector
+
+from pgrag.config import Settings
+from pgrag.errors import DatabaseError, DimensionError
+from pgrag.folding import clean, clean_json, term_id
+from pgrag.pool import quoted, translate
+from pgrag.records import (
+    ChunkResult,
+    ClaimedChunk,
+    Columns,
+    DocumentState,
+    NewDocument,
+    StaleEntity,
+    StaleRelation,
+    StoredDocument,
+)
+from pgrag.sql import code_digest
+from pgrag.types import Chunk, DocumentInfo, Stats
+
+if TYPE_CHECKING:
+    from pgrag.types import Vectors
+
+logger = logging.getLogger(__name__)
+
+RETRIED = (  # a competitor was in the way, or the connection went: the transaction is repeated whole
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.ForeignKeyViolationError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.InterfaceError,
+    ConnectionError,
+)
+ATTEMPTS = 6
+
+
+class Store:
+    """A workspace over a pool of connections, checked before (`pool.check_opening`). Several tasks may share it."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings, dimension: int) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._dimension = dimension
+        self._schema = quoted(settings.schema_name)
+        self._code = code_digest()
+
+    # ------------------------------------------------------------ documents
+
+    async def document_states(self, uris: Sequence[str]) -> dict[str, DocumentState]:
+        """Digests and states of the documents that exist, by uri."""
+        rows = await self._call("document_states", [clean(uri) for uri in uris])
+        return {row["uri"]: DocumentState(row["sha256"], row["settings_digest"], row["status"]) for row in rows}
+
+    async def put_documents(self, documents: Sequence[NewDocument], settings_digest: str) -> list[StoredDocument]:
+        """Inserts or replaces documents with their chunks in one transaction; equal chunks keep their extraction."""
+        docs = Columns(("uri", "title", "mime", "sha256", "metadata", "labels", "body", "published_at"))
+        chunks = Columns(("document", "ordinal", "body", "sha256", "start", "end", "page", "headings", "tokens"))
+        words = Columns(("chunk", "word", "term", "count"))
+        for number, doc in enumerate(documents, 1):
+            docs.add(
+                clean(doc.uri), clean(doc.title), clean(doc.mime), doc.sha256, _json(dict(doc.metadata)),
+                _json(list(doc.labels)), doc.body, doc.published_at,
+            )  # fmt: skip
+            for new in doc.chunks:
+                c = new.chunk
+                chunks.add(number, c.ordinal, c.body, new.sha256, c.start, c.end, c.page, _json(list(c.headings)), c.tokens)
+                for word, count in new.words.items():
+                    words.add(len(chunks.lists[0]), word, term_id(word), count)
+        rows = await self._call(
+            "put_documents", self._code, *self._description_limits(), settings_digest,
+            *docs.lists, *chunks.lists, *words.lists,
+        )  # fmt: skip
+        return [StoredDocument(r["uri"], r["document_id"], r["added"], r["chunks"], r["reused"]) for r in rows]
+
+    async def delete_documents(self, uris: Sequence[str]) -> Mapping[str, Any]:
+        """Deletes documents with all that only they said: uris found, and counts of what went."""
+        rows = await self._call(
+            "delete_documents", self._code, *self._description_limits(), [clean(uri) for uri in uris]
+        )
+        return dict(rows[0])
+
+    async def documents(self, status: str | None = None) -> list[DocumentInfo]:
+        """All documents, or those with a status, by uri."""
+        rows = await self._fetch(
+            f'select * from {self._schema}.documents where $1::text is null or status = $1 order by uri collate "C"',
+            status,
+        )
+        return [
+            DocumentInfo(**{**dict(row), "labels": tuple(row["labels"]), "metadata": json.loads(row["metadata"])})
+            for row in rows
+        ]
+
+    # ------------------------------------------------------------ the queue
+
+    async def adopt_extractions(self, limit: int = 500) -> int:
+        """Gives waiting chunks the extraction of an equal text; returns how many got one."""
+        return int((await self._call("adopt_extractions", limit))[0][0])
+
+    async def claim_chunks(self, documents: Sequence[int] | None, limit: int) -> list[ClaimedChunk]:
+        """Leases up to `limit` waiting chunks of these documents, or of all. Raises CodeTreeError after an upgrade."""
+        rows = await self._call("claim_chunks", self._code, _list(documents), limit, self._settings.lease_seconds)
+        return [
+            ClaimedChunk(
+                row["chunk_id"], row["lease_token"], row["document_id"], row["uri"],
+                Chunk(row["ordinal"], row["body"], row["start_char"], row["end_char"], row["tokens"],
+                      tuple(row["headings"]), row["page"]),
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def save_extraction(self, results: Sequence[ChunkResult]) -> set[int]:
+        """Stores results in one transaction; returns the chunks whose lease still held."""
+        chunks = Columns(("chunk", "token", "keywords", "vector"))
+        mentions = Columns(("chunk", "key", "name", "type", "description", "tokens"))
+        facts = Columns(("chunk", "ordinal", "text", "keywords", "strength", "tokens", "vector"))
+        parts = Columns(("chunk", "ordinal", "key", "role"))
+        for result in sorted(results, key=lambda r: r.claimed.id):
+            chunk_id = result.claimed.id
+            (vector,) = self._vectors(result.vector[None])
+            chunks.add(chunk_id, result.claimed.token, _json(list(result.keywords)), vector)
+            for m in result.mentions:
+                mentions.add(chunk_id, clean(m.key), clean(m.name), clean(m.type), clean(m.description), m.tokens)
+            vectors = self._vectors(result.fact_vectors)
+            for ordinal, (fact, fact_vector) in enumerate(zip(result.facts, vectors, strict=True)):
+                facts.add(
+                    chunk_id, ordinal, clean(fact.text), _json(list(fact.keywords)), fact.strength, fact.tokens,
+                    fact_vector,
+                )  # fmt: skip
+                for key, role in fact.entities:
+                    parts.add(chunk_id, ordinal, clean(key), role)
+        rows = await self._call(
+            "save_extraction", self._code, *chunks.lists, *mentions.lists, *facts.lists, *parts.lists
+        )
+        return set(rows[0][0])
+
+    async def fail_chunks(self, failures: Sequence[tuple[ClaimedChunk, str]], backoff_seconds: float) -> set[int]:
+        """Records why chunks failed; they are tried again later, up to the setting max_attempts."""
+        rows = await self._call(
+            "fail_chunks", self._code, [c.id for c, _ in failures], [c.token for c, _ in failures],
+            [clean(error) for _, error in failures], self._settings.max_attempts, backoff_seconds,
+        )  # fmt: skip
+        return set(rows[0][0])
+
+    async def release_chunks(self, tokens: Sequence[UUID]) -> None:
+        """Gives leases back, for an interrupted worker."""
+        await self._call("release_chunks", list(tokens))
+
+    async def retry_chunks(self) -> int:
+        """Lets chunks that gave up be tried again; returns how many."""
+        return int((await self._call("retry_chunks", self._code))[0][0])
+
+    async def waiting_seconds(self, documents: Sequence[int] | None = None) -> float | None:
+        """None when no chunk (of these documents, or of all) waits, else seconds until one can be claimed."""
+        value = (await self._call("waiting_seconds", _list(documents)))[0][0]
+        return None if value is None else float(value)
+
+    async def progress(self) -> Mapping[str, int]:
+        """Counts for a progress line."""
+        return dict((await self._call("ingest_progress"))[0])
+
+    async def failures(self) -> list[Mapping[str, Any]]:
+        """Chunks that failed, with the reason."""
+        return [dict(row) for row in await self._fetch(f"select * from {self._schema}.failures order by uri, ordinal")]
+
+    # ------------------------------------------------------------ refresh
+
+    async def claim_stale_entities(self, limit: int) -> list[StaleEntity]:
+        """Leases stale entities and derives them anew."""
+        rows = await self._call(
+            "claim_stale_entities", self._code, limit, self._settings.lease_seconds, *self._description_limits()
+        )
+        return [StaleEntity(**dict(row)) for row in rows]
+
+    async def claim_stale_relations(self, limit: int) -> list[StaleRelation]:
+        """Leases stale relations and derives them anew."""
+        rows = await self._call(
+            "claim_stale_relations", self._code, limit, self._settings.lease_seconds, *self._description_limits()
+        )
+        return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
+
+    async def finish_entities(self, stale: Sequence[StaleEntity], tokens: Sequence[int], vectors: Vectors) -> int:
+        """Stores counts and vectors of entities that have not changed meanwhile; returns how many."""
+        return await self._finish("finish_entities", stale, tokens, vectors)
+
+    async def finish_relations(self, stale: Sequence[StaleRelation], tokens: Sequence[int], vectors: Vectors) -> int:
+        """Stores counts and vectors of relations that have not changed meanwhile; returns how many."""
+        return await self._finish("finish_relations", stale, tokens, vectors)
+
+    async def _finish(
+        self, function: str, stale: Sequence[StaleEntity | StaleRelation], tokens: Sequence[int], vectors: Vectors
+    ) -> int:
+        rows = await self._call(
+            function, self._code, [s.id for s in stale], [s.version for s in stale], [s.lease_token for s in stale],
+            list(tokens), self._vectors(vectors),
+        )  # fmt: skip
+        return int(rows[0][0])
+
+    # ------------------------------------------------------------ search
+
+    async def retrieve(self, **parameters: Any) -> list[asyncpg.Record]:
+        """Rows of `retrieve()`; parameters by name without their `p_`. One request on a warm connection."""
+        names = list(parameters)
+        values = [self._vectors(v[None])[0] if isinstance(v, np.ndarray) else v for v in parameters.values()]
+        arguments = ", ".join(f"p_{name} => ${i}" for i, name in enumerate(names, 1))
+        return await self._fetch(
+            f"select * from {self._schema}.retrieve({arguments})", *values, timeout=self._settings.statement_timeout
+        )
+
+    async def rank_facts(self, question: Vectors, chunks: Sequence[int], limit: int) -> list[tuple[int, str, float]]:
+        """(chunk id, fact text, cosine) of the facts of `chunks` nearest to the question, best first."""
+        rows = await self._call("rank_facts", self._vectors(question[None])[0], list(chunks), limit)
+        return [(row["chunk_id"], row["text"], row["score"]) for row in rows]
+
+    async def stats(self) -> Stats:
+        """Size and state of the workspace."""
+        row = (await self._call("workspace_stats"))[0]
+        return Stats(workspace=self._settings.workspace, **dict(row))
+
+    # ------------------------------------------------------------ plumbing
+
+    def _description_limits(self) -> tuple[int, int]:
+        return self._settings.description_limits
+
+    def _vectors(self, vectors: Vectors) -> list[HalfVector]:
+        """Rows to store: of the workspace's length, finite, not zero. Raises DimensionError otherwise."""
+        if len(vectors) == 0:
+            return []
+        if vectors.ndim != 2 or vectors.shape[1] != self._dimension:
+            raise DimensionError(
+                f"vectors of shape {vectors.shape} do not fit a workspace of {self._dimension} dimensions"
+            )
+        norms = np.linalg.norm(vectors, axis=1)
+        if not np.all(np.isfinite(norms)) or np.any(norms < 1e-6):
+            raise DimensionError("the embedding model returned a zero or non-finite vector: nothing was stored")
+        return [HalfVector(vector) for vector in vectors]
+
+    async def _call(self, function: str, *arguments: Any) -> list[asyncpg.Record]:
+        places = ", ".join(f"${i}" for i in range(1, len(arguments) + 1))
+        return await self._fetch(f"select * from {self._schema}.{function}({places})", *arguments)
+
+    async def _fetch(self, query: str, *arguments: Any, timeout: float | None = None) -> list[asyncpg.Record]:  # noqa: ASYNC109
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return list(await self._pool.fetch(query, *arguments, timeout=timeout))
+            except RETRIED as error:
+                if attempt == ATTEMPTS:
+                    raise translate(error, self._settings) from error
+                logger.info("repeating a statement after %s", type(error).__name__)
+                await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter
+            except TimeoutError as error:
+                raise DatabaseError(
+                    f"a search took longer than {timeout:g} s and was cancelled: raise the setting statement_timeout"
+                ) from error
+            except (asyncpg.PostgresError, OSError) as error:
+                raise translate(error, self._settings) from error
+        raise AssertionError("unreachable")
+
+
+def _list(values: Sequence[int] | None) -> list[int] | None:
+    return None if values is None else list(values)
+
+
+def _json(value: Any) -> str:
+    """JSON text, as asyncpg wants it for jsonb, of what PostgreSQL can store."""
+    return json.dumps(clean_json(value), ensure_ascii=False)

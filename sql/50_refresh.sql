@@ -1,0 +1,249 @@
+-- Entities and relations are functions of the set of their mentions and facts: never of arrival order, ids or worker.
+-- tokens is set to the size in bytes, which no tokenizer exceeds, until refresh has counted.
+
+-- compose: fragments of one description. The newest, then the longest, until p_fragments or p_tokens; told oldest first.
+create or replace function compose_entities(p_entity bigint[], p_fragments integer, p_tokens integer) returns void
+language sql
+set search_path from current
+as $f$
+    with m as materialized (
+        select m.entity_id, m.chunk_id, m.name, m.type, m.description, m.tokens, d.published_at
+        from mention m left join chunk c on c.id = m.chunk_id left join document d on d.id = c.document_id
+        where m.entity_id = any (p_entity)
+    ), names as (
+        select distinct on (entity_id) entity_id, name
+        from m group by entity_id, name
+        order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, name collate "C"
+    ), types as (
+        select distinct on (entity_id) entity_id, type
+        from m where type <> '' group by entity_id, type
+        order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, type collate "C"
+    ), fragments as (
+        select entity_id, description, published_at,
+               row_number() over w as n, sum(tokens) over (w rows unbounded preceding) as total
+        from (
+            select entity_id, description, max(published_at) as published_at, max(tokens) as tokens, bool_or(chunk_id is null) as by_hand
+            from m where description <> '' group by entity_id, description
+        ) f
+        window w as (partition by entity_id order by by_hand desc, published_at desc nulls last, length(description) desc, description collate "C")
+    ), descriptions as (
+        select entity_id, string_agg(dated(description, published_at), E'\n' order by published_at nulls first, n) as description
+        from fragments where n <= p_fragments and (total <= p_tokens or n = 1) group by entity_id
+    ), counts as (
+        select entity_id, count(distinct chunk_id) as mentions from m group by entity_id
+    )
+    update entity e
+    set name = n.name, type = coalesce(t.type, ''), description = coalesce(d.description, ''), mentions = c.mentions,
+        degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
+        tokens = line_bytes(array[n.name, t.type, d.description])
+    from names n join counts c using (entity_id) left join types t using (entity_id) left join descriptions d using (entity_id)
+    where e.id = n.entity_id
+$f$;
+comment on function compose_entities(bigint[], integer, integer) is 'Derives name, type, description and counts of entities from their mentions';
+
+create or replace function compose_relations(p_relation bigint[], p_fragments integer, p_tokens integer) returns void
+language plpgsql
+set search_path from current
+as $f$
+begin
+    with f as materialized (
+        select f.relation_id, f.chunk_id, f.text, f.keywords, f.strength, f.tokens, c.sha256, d.published_at
+        from fact f left join chunk c on c.id = f.chunk_id left join document d on d.id = c.document_id
+        where f.relation_id = any (p_relation)
+    ), weights as (  -- one text counts once, however often and wherever it says it
+        select relation_id, sum(strength) as weight
+        from (select relation_id, sha256, max(strength) as strength from f group by relation_id, sha256) t group by relation_id
+    ), words as (
+        select relation_id, array_agg(distinct keyword collate "C" order by keyword collate "C") as keywords
+        from f cross join unnest(f.keywords) as keyword group by relation_id
+    ), fragments as (
+        select relation_id, text, published_at,
+               row_number() over w as n, sum(tokens) over (w rows unbounded preceding) as total
+        from (
+            select relation_id, text, max(published_at) as published_at, max(tokens) as tokens, max(strength) as strength,
+                   bool_or(chunk_id is null) as by_hand
+            from f group by relation_id, text
+        ) t
+        window w as (partition by relation_id
+                     order by by_hand desc, published_at desc nulls last, strength desc, length(text) desc, text collate "C")
+    ), descriptions as (
+        select relation_id, string_agg(dated(text, published_at), E'\n' order by published_at nulls first, n) as description
+        from fragments where n <= p_fragments and (total <= p_tokens or n = 1) group by relation_id
+    )
+    update relation r
+    set keywords = coalesce(k.keywords, '{}'), description = d.description, weight = w.weight,
+        tokens = line_bytes(array[s.name, t.name, d.description])
+    from weights w join descriptions d using (relation_id) left join words k using (relation_id), entity s, entity t
+    where r.id = w.relation_id and s.id = r.source and t.id = r.target;
+
+    insert into adjacency as a (entity_id, relation_id, other_id, weight)
+    select e.id, r.id, e.other, r.weight
+    from relation r cross join lateral (values (r.source, r.target), (r.target, r.source)) as e (id, other)
+    where r.id = any (p_relation)
+    order by r.id, e.id
+    on conflict on constraint adjacency_pkey do update set weight = excluded.weight where a.weight <> excluded.weight;
+end $f$;
+comment on function compose_relations(bigint[], integer, integer) is
+    'Derives keywords, description and weight of relations from their facts, and their adjacency';
+
+-- derive_again: after sources went. Orphans go (restrict keys make a race lose, not lose data); the rest is composed now and embedded later.
+create or replace function derive_again(p_entity bigint[], p_relation bigint[], p_fragments integer, p_tokens integer)
+returns table (entities bigint, relations bigint)
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_entity bigint[];
+    v_relation bigint[];
+begin
+    with gone as (
+        delete from relation r where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id) returning r.id
+    )
+    select array_agg(gone.id) into v_relation from gone;
+    with gone as (
+        delete from entity e where e.id = any (p_entity) and not exists (select from mention m where m.entity_id = e.id) returning e.id
+    )
+    select array_agg(gone.id) into v_entity from gone;
+    delete from stale s where s.kind = 'relation' and s.id = any (v_relation) or s.kind = 'entity' and s.id = any (v_entity);
+    perform mark_stale(array(select e.id from entity e where e.id = any (p_entity)),
+                       array(select r.id from relation r where r.id = any (p_relation)));
+    perform compose_entities(p_entity, p_fragments, p_tokens);
+    perform compose_relations(p_relation, p_fragments, p_tokens);
+    delete from entity_vector v where v.entity_id = any (p_entity);
+    delete from relation_vector v where v.relation_id = any (p_relation);
+    entities := coalesce(cardinality(v_entity), 0);
+    relations := coalesce(cardinality(v_relation), 0);
+    return next;
+end $f$;
+comment on function derive_again(bigint[], bigint[], integer, integer) is
+    'After deletions: removes entities and relations without a source, composes the others again and marks them for refresh';
+
+-- lease_stale: the next stale rows of a kind, leased
+create or replace function lease_stale(p_kind text, p_limit integer, p_lease_seconds double precision)
+returns table (id bigint, version bigint, lease_token uuid)
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_token constant uuid := gen_random_uuid();
+begin
+    return query
+    with todo as (
+        select s.kind, s.id from stale s
+        where s.kind = p_kind and (s.lease_until is null or s.lease_until < now())
+        order by s.id limit p_limit for no key update skip locked
+    )
+    update stale s set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = v_token
+    from todo where s.kind = todo.kind and s.id = todo.id
+    returning s.id, s.version, s.lease_token;
+end $f$;
+comment on function lease_stale(text, integer, double precision) is 'Leases stale entities or relations to a refreshing worker';
+
+-- claim_stale_entities, claim_stale_relations: leased, composed anew, and what is to be counted and embedded
+create or replace function claim_stale_entities(
+    p_code text, p_limit integer, p_lease_seconds double precision, p_fragments integer, p_tokens integer)
+returns table (id bigint, version bigint, lease_token uuid, name text, type text, description text)
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_id bigint[];
+    v_version bigint[];
+    v_token uuid[];
+begin
+    perform raise_unless_current(p_code);
+    select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
+    from lease_stale('entity', p_limit, p_lease_seconds) l;
+    perform compose_entities(v_id, p_fragments, p_tokens);
+    return query
+    select e.id, t.version, t.lease_token, e.name, e.type, e.description
+    from unnest(v_id, v_version, v_token) as t (id, version, lease_token) join entity e on e.id = t.id order by e.id;
+end $f$;
+comment on function claim_stale_entities(text, integer, double precision, integer, integer) is
+    'Leases stale entities, derives them anew and returns the text to count and to embed';
+
+create or replace function claim_stale_relations(
+    p_code text, p_limit integer, p_lease_seconds double precision, p_fragments integer, p_tokens integer)
+returns table (id bigint, version bigint, lease_token uuid, source text, target text, keywords text[], description text)
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_id bigint[];
+    v_version bigint[];
+    v_token uuid[];
+begin
+    perform raise_unless_current(p_code);
+    select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
+    from lease_stale('relation', p_limit, p_lease_seconds) l;
+    perform compose_relations(v_id, p_fragments, p_tokens);
+    return query
+    select r.id, t.version, t.lease_token, s.name, g.name, r.keywords, r.description
+    from unnest(v_id, v_version, v_token) as t (id, version, lease_token)
+    join relation r on r.id = t.id join entity s on s.id = r.source join entity g on g.id = r.target order by r.id;
+end $f$;
+comment on function claim_stale_relations(text, integer, double precision, integer, integer) is
+    'Leases stale relations, derives them anew and returns the text to count and to embed';
+
+-- clear_stale: marks whose version has not moved are cleared and returned; the others are free again at once
+create or replace function clear_stale(p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[]) returns bigint[]
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_id bigint[];
+begin
+    perform 1 from stale s where s.kind = p_kind and s.id = any (p_id) order by s.id for update;
+    with cleared as (
+        delete from stale s using unnest(p_id, p_version, p_lease_token) as t (id, version, lease_token)
+        where s.kind = p_kind and s.id = t.id and s.version = t.version and s.lease_token = t.lease_token
+        returning s.id
+    )
+    select array_agg(c.id) into v_id from cleared c;
+    update stale s set lease_until = null, lease_token = null
+    from unnest(p_id, p_lease_token) as t (id, lease_token)
+    where s.kind = p_kind and s.id = t.id and s.lease_token = t.lease_token;
+    return v_id;
+end $f$;
+comment on function clear_stale(text, bigint[], bigint[], uuid[]) is
+    'Clears stale marks that are unchanged since they were claimed; returns their ids';
+
+create or replace function finish_entities(
+    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[])
+returns bigint
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_id bigint[];
+begin
+    perform raise_unless_current(p_code);
+    v_id := clear_stale('entity', p_id, p_version, p_lease_token);
+    update entity e set tokens = t.tokens from unnest(p_id, p_tokens) as t (id, tokens) where e.id = t.id and e.id = any (v_id);
+    insert into entity_vector (entity_id, embedding)
+    select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
+    on conflict (entity_id) do update set embedding = excluded.embedding;
+    return coalesce(cardinality(v_id), 0);
+end $f$;
+comment on function finish_entities(text, bigint[], bigint[], uuid[], integer[], halfvec[]) is
+    'Stores token counts and vectors of refreshed entities unless they changed meanwhile; returns how many';
+
+create or replace function finish_relations(
+    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[])
+returns bigint
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_id bigint[];
+begin
+    perform raise_unless_current(p_code);
+    v_id := clear_stale('relation', p_id, p_version, p_lease_token);
+    update relation r set tokens = t.tokens from unnest(p_id, p_tokens) as t (id, tokens) where r.id = t.id and r.id = any (v_id);
+    insert into relation_vector (relation_id, embedding)
+    select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
+    on conflict (relation_id) do update set embedding = excluded.embedding;
+    return coalesce(cardinality(v_id), 0);
+end $f$;
+comment on function finish_relations(text, bigint[], bigint[], uuid[], integer[], halfvec[]) is
+    'Stores token counts and vectors of refreshed relations unless they changed meanwhile; returns how many';

@@ -1,0 +1,71 @@
+-- Full text: true BM25 on stock PostgreSQL. The word index finds candidates by the rarest words of the question, one inner product
+-- of sparse vectors scores each of them exactly; the cost does not grow with the number of chunks.
+
+-- search_terms: words of a question, rarest first; a word never seen is rare, one in over 60 % of the chunks says nothing
+create or replace function search_terms(p_word text[], p_term integer[])
+returns table (n bigint, word text, term integer, chunks bigint, idf double precision)
+language sql stable rows 12
+set search_path from current
+as $f$
+    select row_number() over (order by l.chunks, t.word), t.word, t.term, l.chunks,
+           ln(1 + (total.chunks - l.chunks + .5) / (l.chunks + .5))
+    from (select distinct word, term from unnest(p_word, p_term) as u (word, term)) t
+    join lexeme l on l.word = t.word
+    join lexeme total on total.word = ''
+    where l.chunks <= greatest(.6 * total.chunks, 1)
+    order by 1 limit 64
+$f$;
+comment on function search_terms(text[], integer[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
+
+-- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
+-- frequencies sum to p_budget at most) and those with two of the next three words
+create or replace function search_words(p_word text[], p_term integer[], p_limit integer default 100, p_budget integer default 600)
+returns table (chunk_id bigint, score double precision)
+language plpgsql stable rows 100
+set search_path from current
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $f$
+#variable_conflict use_column
+declare
+    v_rare tsquery;
+    v_pairs tsquery;
+    v_weights sparsevec;
+begin
+    with t as materialized (
+        select s.*, sum(s.chunks) over (order by s.n) as total, quote_literal(s.word)::tsquery::text as q from search_terms(p_word, p_term) s
+    ), common as (
+        select * from t where total > p_budget order by n limit 3
+    )
+    select (string_agg(q, ' | ') filter (where total <= p_budget or (select count(*) from t) = 1))::tsquery,
+           (select string_agg('(' || a.q || ' & ' || b.q || ')', ' | ') from common a join common b on a.n < b.n)::tsquery,
+           (select ('{' || string_agg(term || ':' || idf::real, ',') || '}/536870912')::sparsevec
+            from (select term, sum(idf) as idf from t group by term) v)
+    into v_rare, v_pairs, v_weights from t;
+    if v_weights is null then
+        return;
+    end if;
+    return query
+    select c.chunk_id, max(-(c.bm25 <#> v_weights)) as score
+    from (
+        (select chunk_id, bm25 from chunk_search where words @@ v_rare limit p_budget)
+        union all
+        (select chunk_id, bm25 from chunk_search where words @@ v_pairs limit p_budget)
+    ) c
+    group by c.chunk_id order by 2 desc, 1 limit p_limit;
+end $f$;
+comment on function search_words(text[], integer[], integer, integer) is 'The best chunks for folded words by BM25, best first';
+
+-- rank_facts: the facts of given chunks that are nearest to a question (what the keyless answer quotes)
+create or replace function rank_facts(p_question halfvec, p_chunk bigint[], p_limit integer default 20)
+returns table (chunk_id bigint, fact_id bigint, text text, score real)
+language sql stable
+set search_path from current
+as $f$
+    select f.chunk_id, f.id, f.text, (1 - (v.embedding <=> p_question))::real
+    from fact f join fact_vector v on v.fact_id = f.id
+    where f.chunk_id = any (p_chunk)
+    order by v.embedding <=> p_question, f.id limit p_limit
+$f$;
+comment on function rank_facts(halfvec, bigint[], integer) is 'Facts of the given chunks, nearest to the question first';

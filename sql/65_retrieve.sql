@@ -1,0 +1,416 @@
+-- Search: question, low-level and high-level vectors in, ranked rows of three layers out, one call.
+-- Inner limits are constants where an index is read (a limit parameter makes a generic plan expect a tenth of the table); row_number trims.
+
+-- find_graph: entities and relations for a question, best first, each layer cut to its token budget.
+-- Seeds: entities by vector, by exact name and by similar name, in turn; relations by vector. One hop (or more) through adjacency,
+-- p_degree_cap edges an entity at most. Local and global lists are merged in turn, so that a cut starves neither.
+-- Other than LightRAG: edges are read by weight up to a cap and taken in turn over the seeds (there: all, hubs first).
+create or replace function find_graph(
+    p_low halfvec, p_high halfvec, p_keys text[], p_similar text[], p_mode text, p_top_k integer, p_threshold real, p_degree_cap integer,
+    p_hops integer, p_entity_tokens integer, p_relation_tokens integer)
+returns table (layer text, n bigint, id bigint, score real, why text, tokens integer)
+language plpgsql stable
+set search_path from current
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $f$
+#variable_conflict use_column
+begin
+    return query
+    with recursive near as materialized (
+        select entity_id, cos, row_number() over (order by cos desc, entity_id) as n
+        from (select entity_id, 1 - (embedding <=> p_low) as cos from entity_vector
+              where p_low is not null and p_mode <> 'global' order by embedding <=> p_low limit 500) s
+        where cos >= p_threshold
+    ), named as materialized (
+        select a.entity_id, min(k.n) as n
+        from unnest(p_keys) with ordinality as k (key, n) join entity_alias a using (key)
+        where p_mode <> 'global' group by a.entity_id
+    ), similar_name as materialized (
+        select a.entity_id, min(k.n * 3 + a.n) as n
+        from unnest(p_similar) with ordinality as k (key, n)
+        cross join lateral (
+            select entity_id, row_number() over (order by similarity(key, k.key) desc, key) as n
+            from entity_alias where key % k.key limit 100
+        ) a
+        where a.n <= 3 and p_mode <> 'global' and not exists (select from entity_alias x where x.key = k.key)
+        group by a.entity_id
+    ), seed as materialized (
+        select entity_id, row_number() over (order by min(place), entity_id) as n, max(cos) as cos, string_agg(channel, '+' order by side) as why
+        from (
+            select entity_id, n * 3 as place, null::double precision as cos, 'name' as channel, 0 as side
+            from (select entity_id, row_number() over (order by n) as n from named) t
+            union all
+            select entity_id, n * 3 + 1, cos, 'vector', 1 from near where n <= p_top_k
+            union all
+            select entity_id, n * 3 + 2, null, 'similar name', 2
+            from (select entity_id, row_number() over (order by n) as n from similar_name) t
+        ) c
+        group by entity_id
+    ), walk as (
+        select a.relation_id, a.other_id, 1 as depth, a.j, seed.n
+        from seed cross join lateral (
+            select relation_id, other_id, row_number() over (order by weight desc, relation_id) as j
+            from (select relation_id, other_id, weight from adjacency where entity_id = seed.entity_id
+                  order by weight desc, relation_id limit least(p_degree_cap, 1000)) e
+        ) a
+        where seed.n <= p_top_k
+        union
+        select a.relation_id, a.other_id, w.depth + 1, a.j, w.n
+        from walk w cross join lateral (
+            select relation_id, other_id, row_number() over (order by weight desc, relation_id) as j
+            from (select relation_id, other_id, weight from adjacency where entity_id = w.other_id
+                  order by weight desc, relation_id limit greatest(2, least(p_degree_cap, 1000) >> (2 * w.depth))) e
+        ) a
+        where w.depth < p_hops and w.j <= 8
+    ), local_relation as materialized (
+        select relation_id, row_number() over (order by min(depth), min(j), min(n), relation_id) as n from walk group by relation_id
+    ), neighbour as materialized (
+        select other_id as entity_id, row_number() over (order by min(depth), min(j), min(n), other_id) as n from walk group by other_id
+    ), global_relation as materialized (
+        select s.relation_id, r.source, r.target, s.cos, s.n
+        from (
+            select relation_id, cos, row_number() over (order by cos desc, relation_id) as n
+            from (select relation_id, 1 - (embedding <=> p_high) as cos from relation_vector
+                  where p_high is not null and p_mode <> 'local' order by embedding <=> p_high limit 500) v
+            where cos >= p_threshold
+        ) s
+        join relation r on r.id = s.relation_id
+        where s.n <= p_top_k
+    ), entities as (
+        select entity_id, row_number() over (order by min(place), entity_id) as n, max(cos)::real as score,
+               string_agg(distinct channel, '+') as why
+        from (
+            select entity_id, n * 2 as place, cos, why as channel from seed where n <= p_top_k
+            union all
+            select entity_id, row_number() over (order by place) * 2 + 1, null, 'relation'
+            from (select entity_id, min(place) as place
+                  from (select source as entity_id, n * 2 as place from global_relation
+                        union all select target, n * 2 + 1 from global_relation) e group by entity_id) e
+            union all
+            select entity_id, 1000000 + n, null, 'hop' from neighbour where n <= 4 * p_top_k
+        ) u
+        group by entity_id
+    ), relations as (
+        select relation_id, row_number() over (order by min(place), relation_id) as n, max(cos)::real as score,
+               string_agg(distinct channel, '+') as why
+        from (
+            select relation_id, n * 2 as place, null::double precision as cos, 'hop' as channel from local_relation
+            union all
+            select relation_id, n * 2 + 1, cos, 'vector' from global_relation
+        ) u
+        group by relation_id order by 2 limit 1000
+    )
+    (select 'entity', n, entity_id, score, why, tokens
+     from (select u.*, e.tokens, sum(e.tokens) over (order by u.n) as total from entities u join entity e on e.id = u.entity_id) t
+     where total <= p_entity_tokens)
+    union all
+    (select 'relation', n, relation_id, score, why, tokens
+     from (select u.*, r.tokens, sum(r.tokens) over (order by u.n) as total from relations u join relation r on r.id = u.relation_id) t
+     where total <= p_relation_tokens);
+end $f$;
+comment on function find_graph(halfvec, halfvec, text[], text[], text, integer, real, integer, integer, integer, integer) is
+    'Entities and relations for the vectors and names of a question, best first, within token budgets. Other than LightRAG, at most
+p_degree_cap edges of an entity are read, by weight, and taken in turn over the seeds; neighbours follow the seeds';
+
+-- rank_chunks: passages by personalised PageRank over a bounded neighbourhood of the question, after HippoRAG 2 (Gutierrez et al. 2025).
+-- Facts near the question say which entities matter; passages near it by vector and words share the restart; the walk runs over
+-- entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps.
+--   p_lexical share of BM25 in a passage's score · p_passages restart mass of passages · p_support share of its best passage in a
+--   fact's score · p_tau softmax temperature · p_damping probability to walk on
+create or replace function rank_chunks(
+    p_question halfvec, p_word text[], p_term integer[], p_lexical double precision default .05, p_iterations integer default 3,
+    p_passages double precision default .25, p_support double precision default .3, p_tau double precision default .015,
+    p_damping double precision default .6)
+returns table (chunk_id bigint, score double precision, near double precision)
+language plpgsql stable
+set search_path from current
+set hnsw.ef_search = 100
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_mergejoin = off
+as $f$
+#variable_conflict use_column
+declare
+    v_passage bigint[];       -- candidate passages and their scores, best first
+    v_near double precision[];
+    v_seed bigint[];          -- seed entities and their weights
+    v_seed_weight double precision[];
+    v_node bigint[];          -- passages of the subgraph; as nodes they follow its v_entities entities
+    v_entities integer;
+    v_restart double precision[];
+    v_x double precision[];
+    v_y double precision[];
+    v_from integer[];
+    v_to integer[];
+    v_weight double precision[];
+begin
+    -- 1. passages: the 100 nearest by vector and the 100 best by words, one score
+    with dense as materialized (
+        select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector order by embedding <=> p_question limit 100
+    ), lexical as materialized (
+        select chunk_id, score / max(score) over () as score from search_words(p_word, p_term, 100, 300) where p_lexical > 0
+    ), near as (
+        select d.chunk_id, d.cos + p_lexical * coalesce(l.score, 0) as near from dense d left join lexical l using (chunk_id)
+        union all
+        select chunk_id, 1 - (v.embedding <=> p_question) + p_lexical * l.score from lexical l join chunk_vector v using (chunk_id)
+        where chunk_id not in (select chunk_id from dense)
+    )
+    select array_agg(chunk_id order by near desc, chunk_id), array_agg(near order by near desc, chunk_id) into v_passage, v_near from near;
+    if v_passage is null then
+        return;
+    end if;
+
+    -- 2. facts near the question, helped by the passage that states them; the best 12 give the seed entities
+    perform set_config('hnsw.ef_search', '200', true);
+    with fact_near as materialized (
+        select fact_id, 1 - (embedding <=> p_question) as cos from fact_vector order by embedding <=> p_question limit 100
+    ), passage as materialized (
+        select * from unnest(v_passage, v_near) as p (chunk_id, near)
+    ), stated as materialized (
+        select n.fact_id, n.cos, f.chunk_id, p.near
+        from fact_near n join fact f on f.id = n.fact_id left join passage p on p.chunk_id = f.chunk_id
+    ), elsewhere as materialized (
+        select v.chunk_id, 1 - (v.embedding <=> p_question) as near
+        from (select distinct chunk_id from stated where near is null) m join chunk_vector v using (chunk_id)
+    ), best as materialized (
+        select s.fact_id, s.cos + p_support * coalesce(s.near, e.near, 0) as score
+        from stated s left join elsewhere e using (chunk_id) order by 2 desc, 1 limit 12
+    ), weighted as (
+        select fact_id, exp((score - max(score) over ()) / p_tau) as w from best
+    ), part as (
+        select w.fact_id, w.w, e.entity_id, count(*) over (partition by w.fact_id) as parts
+        from weighted w cross join lateral (select distinct entity_id from fact_entity where fact_id = w.fact_id) e
+    ), seed as (
+        select p.entity_id, sum(p.w / p.parts / greatest(e.mentions, 1)) as w
+        from part p join entity e on e.id = p.entity_id group by p.entity_id
+    )
+    select array_agg(entity_id order by w desc, entity_id), array_agg(w / total order by w desc, entity_id) into v_seed, v_seed_weight
+    from (select *, sum(w) over () as total from seed) s;
+
+    -- 3. the subgraph, its nodes numbered: 30 passages with their entities, 5 passages and 10 neighbours of every seed, all edges inside
+    with seed as materialized (
+        select * from unnest(v_seed, v_seed_weight) as s (id, w)
+    ), first_passage as materialized (
+        select * from unnest(v_passage[:30]) as p (id)
+    ), passage as materialized (
+        select id, row_number() over (order by id) as i from (
+            select id from first_passage
+            union
+            select c.chunk_id from seed cross join lateral (
+                select chunk_id
+                from (select chunk_id from mention where entity_id = seed.id and chunk_id is not null order by chunk_id limit 50) m
+                join chunk_vector v using (chunk_id) order by v.embedding <=> p_question limit 5) c
+        ) u
+    ), node as materialized (
+        select id, row_number() over (order by id) as i from (
+            select id from seed
+            union
+            select m.entity_id from first_passage p join mention m on m.chunk_id = p.id
+            union
+            select a.other_id from seed cross join lateral (
+                select other_id from adjacency where entity_id = seed.id order by weight desc, relation_id limit 10) a
+        ) u
+    ), size as materialized (
+        select count(*) as n from node
+    ), hop as materialized (
+        select node.i, a.other_id, a.weight from node cross join lateral (
+            select other_id, weight from adjacency where entity_id = node.id order by weight desc, relation_id limit 32) a
+    ), link as materialized (
+        select p.i, m.entity_id from passage p join mention m on m.chunk_id = p.id
+    ), linked as materialized (
+        select node.i as a, l.i + size.n as b from link l join node on node.id = l.entity_id cross join size
+    ), edge as materialized (
+        select a, b, w / sum(w) over (partition by a) as w from (
+            select h.i as a, node.i as b, h.weight::double precision as w from hop h join node on node.id = h.other_id
+            union all select a, b, 1 from linked
+            union all select b, a, 1 from linked
+        ) u
+        where w > 0
+    ), restart as (
+        select node.i, (1 - p_passages) * s.w as w from seed s join node using (id)
+        union all
+        select p.i + size.n, p_passages * q.w / sum(q.w) over ()
+        from (select id, exp((near - v_near[1]) / p_tau) as w from unnest(v_passage[:20], v_near[:20]) as q (id, near)) q
+        join passage p using (id) cross join size
+    )
+    select (select array_agg(id order by i) from passage), (select n from size),
+           (select array_agg(coalesce(r.w, 0) order by g.i)
+            from generate_series(1, (select count(*) from passage) + (select n from size)) as g (i) left join restart r using (i)),
+           array_agg(a::integer order by a, b), array_agg(b::integer order by a, b), array_agg(p_damping * w order by a, b)
+    into v_node, v_entities, v_restart, v_from, v_to, v_weight from edge;
+
+    -- 4. the walk
+    v_x := v_restart;
+    for i in 1..cardinality(v_restart) loop
+        v_restart[i] := (1 - p_damping) * v_restart[i];
+    end loop;
+    for step in 1..p_iterations loop
+        v_y := v_restart;
+        for i in 1..coalesce(cardinality(v_from), 0) loop
+            v_y[v_to[i]] := v_y[v_to[i]] + v_weight[i] * v_x[v_from[i]];
+        end loop;
+        v_x := v_y;
+    end loop;
+
+    -- 5. passages of the subgraph by what reached them, then the other candidates by their own score
+    return query
+    select coalesce(x.id, p.id), x.score, p.near
+    from unnest(v_node, v_x[v_entities + 1:]) as x (id, score) full join unnest(v_passage, v_near) as p (id, near) using (id)
+    order by x.score desc nulls last, p.near desc nulls last, 1;
+end $f$;
+comment on function rank_chunks(halfvec, text[], integer[], double precision, integer, double precision, double precision, double precision,
+    double precision) is
+    'Passages for a question by personalised PageRank over the graph around it, best first; score null: not reached, near is its own score';
+
+-- find_chunks: the text layer. Candidates come through the source links of the entities and relations found (at most 50 an item), in
+-- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
+-- weight: most often linked first; pagerank: rank_chunks, the rest nearest first.
+create or replace function find_chunks(
+    p_question halfvec, p_word text[], p_term integer[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
+    p_lexical double precision, p_limit integer)
+returns table (n bigint, chunk_id bigint, score real, why text)
+language plpgsql stable
+set search_path from current
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $f$
+#variable_conflict use_column
+begin
+    if p_mode = 'naive' then
+        return query
+        select row_number() over (order by cos desc, chunk_id), chunk_id, cos::real, 'vector'
+        from (select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
+              where p_question is not null order by embedding <=> p_question limit 200) s
+        order by 1 limit p_limit;
+        return;
+    end if;
+    return query
+    with linked as materialized (
+        select c.chunk_id, 'entity' as channel, min(e.n) as item, count(*) as items
+        from unnest(p_entity) with ordinality as e (id, n) cross join lateral (
+            select chunk_id from mention where entity_id = e.id and chunk_id is not null order by chunk_id limit 50) c
+        group by c.chunk_id
+        union all
+        select c.chunk_id, 'relation', min(r.n), count(*)
+        from unnest(p_relation) with ordinality as r (id, n) cross join lateral (
+            select distinct chunk_id from (select chunk_id from fact where relation_id = r.id and chunk_id is not null limit 50) f) c
+        group by c.chunk_id
+    ), graph as materialized (
+        select l.chunk_id, 1 - (v.embedding <=> p_question) as cos, l.item, l.items, l.why
+        from (select chunk_id, min(item) as item, sum(items) as items, string_agg(channel, '+' order by channel) as why
+              from linked group by chunk_id) l
+        left join chunk_vector v using (chunk_id)
+    ), dense as materialized (
+        select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
+        where p_mode = 'mix' and p_question is not null order by embedding <=> p_question limit 200
+    ), lexical as materialized (
+        select chunk_id, row_number() over (order by score desc, chunk_id) as n from search_words(p_word, p_term, 200)
+        where p_mode = 'mix' and p_lexical > 0 and p_ranking <> 'pagerank'
+    ), walked as materialized (
+        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_term, p_lexical) r
+        where p_ranking = 'pagerank' and p_question is not null
+    ), placed as (
+        select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
+        from dense where p_ranking = 'vector'
+        union all
+        select chunk_id, n * 4 + 1, 'words', null from lexical where p_ranking <> 'pagerank'
+        union all
+        select g.chunk_id, row_number() over (partition by l.channel order by g.cos desc nulls last, g.items desc, g.item, g.chunk_id) * 4
+               + case l.channel when 'entity' then 2 else 3 end, l.channel, g.cos
+        from graph g join linked l using (chunk_id)
+        where p_ranking = 'vector'
+          and (l.channel = 'entity' or not exists (select from linked x where x.chunk_id = l.chunk_id and x.channel = 'entity'))
+        union all
+        select chunk_id, row_number() over (order by items desc, item, cos desc nulls last, chunk_id) * 4, why, items::double precision
+        from graph where p_ranking = 'weight'
+        union all
+        select w.chunk_id, w.n, 'pagerank', coalesce(w.score, w.near)
+        from walked w where p_mode = 'mix' or exists (select from graph g where g.chunk_id = w.chunk_id)
+        union all
+        select chunk_id, 1000000 + row_number() over (order by cos desc nulls last, items desc, item, chunk_id), why, cos
+        from graph where p_ranking = 'pagerank'
+    )
+    select row_number() over (order by min(place), chunk_id), chunk_id,
+           (array_agg(score order by place) filter (where score is not null))[1]::real,
+           string_agg(distinct channel, '+')
+    from placed group by chunk_id order by 1 limit p_limit;
+end $f$;
+comment on function find_chunks(halfvec, text[], integer[], bigint[], bigint[], text, text, double precision, integer) is
+    'Chunks for a question behind the entities and relations found for it, best first';
+
+-- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql
+create or replace function retrieve(
+    p_question halfvec default null, p_low halfvec default null, p_high halfvec default null,
+    p_words text[] default '{}', p_terms integer[] default '{}', p_keys text[] default '{}', p_similar text[] default '{}',
+    p_mode text default 'mix', p_top_k integer default 40, p_chunk_top_k integer default 20, p_ranking text default 'pagerank',
+    p_threshold real default .2, p_degree_cap integer default 32, p_hops integer default 1, p_lexical double precision default .05,
+    p_entity_tokens integer default 6000, p_relation_tokens integer default 8000, p_total_tokens integer default 30000)
+returns table (layer text, rank bigint, id bigint, name text, type text, target text, keywords text[], body text, weight real, tokens integer,
+               score real, why text, document_id bigint, uri text, title text, ordinal integer, headings text[], page integer,
+               start_char integer, end_char integer)
+language plpgsql stable
+set search_path from current
+set hnsw.ef_search = 100
+set pg_trgm.similarity_threshold = .5
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $f$
+#variable_conflict use_column
+declare
+    v_entity bigint[] := '{}';
+    v_relation bigint[] := '{}';
+    v_score real[];
+    v_why text[];
+    v_relation_score real[];
+    v_relation_why text[];
+    v_tokens bigint := 0;
+begin
+    if p_mode is null or p_mode not in ('local', 'global', 'hybrid', 'mix', 'naive') then
+        raise exception 'unknown mode %', coalesce(quote_literal(p_mode), 'null')
+            using errcode = 'PGR02', hint = 'Use local, global, hybrid, mix or naive.';
+    end if;
+    if p_ranking is null or p_ranking not in ('vector', 'weight', 'pagerank') then
+        raise exception 'unknown chunk ranking %', coalesce(quote_literal(p_ranking), 'null')
+            using errcode = 'PGR02', hint = 'Use vector, weight or pagerank.';
+    end if;
+    perform set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_top_k, 2 * p_chunk_top_k))::text, true);
+    if p_mode <> 'naive' then
+        select coalesce(array_agg(g.id order by g.n) filter (where layer = 'entity'), '{}'),
+               array_agg(g.score order by g.n) filter (where layer = 'entity'),
+               array_agg(g.why order by g.n) filter (where layer = 'entity'),
+               coalesce(array_agg(g.id order by g.n) filter (where layer = 'relation'), '{}'),
+               array_agg(g.score order by g.n) filter (where layer = 'relation'),
+               array_agg(g.why order by g.n) filter (where layer = 'relation'),
+               coalesce(sum(g.tokens), 0)
+        into v_entity, v_score, v_why, v_relation, v_relation_score, v_relation_why, v_tokens
+        from find_graph(p_low, p_high, p_keys, p_similar, p_mode, p_top_k, p_threshold, p_degree_cap, p_hops,
+                        p_entity_tokens, p_relation_tokens) g;
+    end if;
+    return query
+    select 'entity', f.n, e.id, e.name, e.type, null, null::text[], e.description, null::real, e.tokens, f.score, f.why,
+           null::bigint, null, null, null::integer, null::text[], null::integer, null::integer, null::integer
+    from unnest(v_entity, v_score, v_why) with ordinality as f (id, score, why, n) join entity e on e.id = f.id
+    order by f.n;
+    return query
+    select 'relation', f.n, r.id, s.name, null, t.name, r.keywords, r.description, r.weight, r.tokens, f.score, f.why,
+           null::bigint, null, null, null::integer, null::text[], null::integer, null::integer, null::integer
+    from unnest(v_relation, v_relation_score, v_relation_why) with ordinality as f (id, score, why, n)
+    join relation r on r.id = f.id join entity s on s.id = r.source join entity t on t.id = r.target
+    order by f.n;
+    return query
+    select 'chunk', t.n, t.id, null, null, null, t.keywords, t.body, null::real, t.tokens, t.score, t.why,
+           t.document_id, t.uri, t.title, t.ordinal, t.headings, t.page, t.start_char, t.end_char
+    from (
+        select f.n, f.score, f.why, c.*, d.uri, d.title, sum(c.tokens) over (order by f.n) as total
+        from find_chunks(p_question, p_words, p_terms, v_entity, v_relation, p_mode,
+                         case when p_question is null and p_ranking <> 'weight' then 'weight' else p_ranking end,
+                         p_lexical, p_chunk_top_k) f
+        join chunk c on c.id = f.chunk_id join document d on d.id = c.document_id
+    ) t
+    where t.total <= p_total_tokens - v_tokens
+    order by t.n;
+end $f$;
+comment on function retrieve(halfvec, halfvec, halfvec, text[], integer[], text[], text[], text, integer, integer, text, real, integer, integer,
+    double precision, integer, integer, integer) is
+    'Search: entities, relations and chunks for a question, ranked, with the reason of each row and its tokens, within token budgets';

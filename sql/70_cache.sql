@@ -1,0 +1,36 @@
+-- Responses of language models: stored by themselves before anything is made of them, gone with the texts they were made from.
+
+create or replace function get_cached(p_key text[])
+returns table (key text, response text)
+language sql stable
+set search_path from current
+as $f$
+    select k.key, k.response from llm_cache k where k.key = any (p_key)
+$f$;
+comment on function get_cached(text[]) is 'Cached responses by key';
+
+-- put_cached: the first answer to a request stays; its sources are added to
+create or replace function put_cached(
+    p_code text, p_key text, p_purpose text, p_model text, p_response text, p_prompt_tokens bigint, p_completion_tokens bigint,
+    p_cost numeric, p_chunk bigint[])
+returns void
+language plpgsql
+set search_path from current
+as $f$
+begin
+    perform raise_unless_current(p_code);
+    insert into llm_cache (key, purpose, model, response, prompt_tokens, completion_tokens, cost)
+    values (p_key, p_purpose, p_model, p_response, p_prompt_tokens, p_completion_tokens, p_cost)
+    on conflict on constraint llm_cache_pkey do nothing;
+    insert into llm_cache_source (cache_key, chunk_id)
+    select p_key, c.id from chunk c where c.id = any (p_chunk) order by c.id
+    on conflict on constraint llm_cache_source_pkey do nothing;
+    insert into llm_usage as u (purpose, model, document_id, calls, prompt_tokens, completion_tokens, cost)
+    values (p_purpose, p_model, (select min(c.document_id) from chunk c where c.id = any (p_chunk)), 1, p_prompt_tokens,
+            p_completion_tokens, p_cost)
+    on conflict on constraint llm_usage_purpose_model_document_id_day_key do update
+    set calls = u.calls + 1, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
+        completion_tokens = u.completion_tokens + excluded.completion_tokens, cost = u.cost + excluded.cost;
+end $f$;
+comment on function put_cached(text, text, text, text, text, bigint, bigint, numeric, bigint[]) is
+    'Keeps a paid response with the chunks it was made from, and counts it in llm_usage';

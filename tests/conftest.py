@@ -1,0 +1,50 @@
+"""One server a run, one template database with an initialised workspace, a clone of it for each test that asks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from pydantic import SecretStr
+
+from pgrag import migrate
+from pgrag.config import Settings
+from pgrag.llm.keyless import KeylessEmbedder
+from tests.support import postgres
+
+TEMPLATE = "pgrag_template"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgres.Postgresql]:
+    """The PostgreSQL server of the run; stopped at its end."""
+    with postgres.start_test_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def template(server: postgres.Postgresql) -> str:
+    """A database with an initialised default workspace, to be cloned: nobody connects to it."""
+    postgres.create_database(server.url(), TEMPLATE)
+    migrate.initialise(Settings(dsn=SecretStr(server.url(database=TEMPLATE))), KeylessEmbedder())
+    return TEMPLATE
+
+
+@pytest.fixture
+def empty_dsn(server: postgres.Postgresql) -> Iterator[str]:
+    """A fresh empty database; the role is superuser."""
+    name = f"empty_{next(_numbers)}"
+    postgres.create_database(server.url(), name)
+    yield server.url(database=name)
+    postgres.drop_database(server.url(), name)
+
+
+@pytest.fixture
+def dsn(server: postgres.Postgresql, template: str) -> Iterator[str]:
+    """A fresh database with an empty default workspace."""
+    name = f"test_{next(_numbers)}"
+    postgres.create_database(server.url(), name, template=template)
+    yield server.url(database=name)
+    postgres.drop_database(server.url(), name)
