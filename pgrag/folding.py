@@ -88,7 +88,7 @@ def name_key(name: str) -> str:
     """
     text = _visible(_unescape(name[:_MAX_NAME_INPUT]))
     for _ in range(3):  # case folding can undo normalisation, and the other way round
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_VARIANTS)
+        folded = unicodedata.normalize("NFKC", _lower(unicodedata.normalize("NFKC", text)))
         if folded == text:
             break
         text = _visible(folded)
@@ -108,6 +108,11 @@ def display_name(name: str) -> str:
     text = unicodedata.normalize("NFC", _unescape(name[:_MAX_NAME_INPUT])).translate(_HALF_WIDTH)
     text = _HAN_SPACE.sub("", _bare(_visible(text, keep=_DISPLAY_JOINERS)))[:MAX_NAME].rstrip()
     return text if any(map(_is_meaningful, text)) else ""
+
+
+def _lower(text: str) -> str:
+    """Case folded, with one kind of apostrophe, hyphen and middle dot; the Turkish dotted I is an i."""
+    return text.casefold().replace("i\u0307", "i").translate(_VARIANTS)
 
 
 def _unescape(name: str) -> str:
@@ -183,7 +188,7 @@ def _word_pattern(marks: str) -> re.Pattern[str]:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.casefold()
-    folded = "".join(unicodedata.normalize("NFKC", piece) for piece in _pieces(text)).casefold().translate(_VARIANTS)
+    folded = _lower("".join(unicodedata.normalize("NFKC", piece) for piece in _pieces(text)))
     invisible: dict[str, str | int | None] = {c: None for c in set(folded) if unicodedata.category(c) == "Cf"}
     return folded.translate(str.maketrans(dict(invisible))) if invisible else folded
 

@@ -12,8 +12,10 @@ from pgrag import migrate
 from pgrag.config import Settings
 from pgrag.llm.keyless import KeylessEmbedder
 from tests.support import postgres
+from tests.support.models import WordEmbedder
 
 TEMPLATE = "pgrag_template"
+WORDS_TEMPLATE = "pgrag_words_template"
 _numbers = itertools.count(1)
 
 
@@ -46,5 +48,22 @@ def dsn(server: postgres.Postgresql, template: str) -> Iterator[str]:
     """A fresh database with an empty default workspace."""
     name = f"test_{next(_numbers)}"
     postgres.create_database(server.url(), name, template=template)
+    yield server.url(database=name)
+    postgres.drop_database(server.url(), name)
+
+
+@pytest.fixture(scope="session")
+def words_template(server: postgres.Postgresql) -> str:
+    """Like `template`, for the small models of tests.support.models."""
+    postgres.create_database(server.url(), WORDS_TEMPLATE)
+    migrate.initialise(Settings(dsn=SecretStr(server.url(database=WORDS_TEMPLATE))), WordEmbedder())
+    return WORDS_TEMPLATE
+
+
+@pytest.fixture
+def words_dsn(server: postgres.Postgresql, words_template: str) -> Iterator[str]:
+    """A fresh database with an empty default workspace for `WordEmbedder`."""
+    name = f"test_{next(_numbers)}"
+    postgres.create_database(server.url(), name, template=words_template)
     yield server.url(database=name)
     postgres.drop_database(server.url(), name)

@@ -82,6 +82,7 @@ PRODUCTS = frozenset(
         *("组件", "接口", "应用", "软件", "工具", "报告", "规范", "节点"),
     }
 )
+LATIN_STOP = frozenset({"the", "and", "for", "from", "with", "this", "that", "are", "was", "not", "you", "com", "www"})
 NAME_WORDS = 4  # of such a name at most
 _TERMINATORS = re.compile("[^。！？!?；;\n]+(?:[。！？!?；;]+[”’」』）)》]*)?|[。！？!?；;]+")
 _CLAUSE = frozenset("，,、：:；;（）()")
@@ -89,7 +90,7 @@ _TITLE = re.compile("《([^《》]{1,100})》")
 _QUOTED = re.compile('「([^「」]{2,40})」|『([^『』]{2,40})』|“([^“”]{2,40})”|"([^"]{2,40})"')
 # Latin words in Chinese text are names; those with capitals join: "Blue Harbor"
 _LATIN = re.compile(
-    r"(?<![A-Za-z0-9])(?:[A-Z][A-Za-z0-9+#]{0,40}(?: [A-Z][A-Za-z0-9+#]{0,40}){0,5}|[a-z][A-Za-z0-9+#]{2,40})"
+    r"(?<![A-Za-z0-9])(?:[A-Z][A-Za-z0-9+#]{1,40}(?: [A-Z][A-Za-z0-9+#]{0,40}){0,5}|[a-z][A-Za-z0-9+#]{2,40})"
 )
 KEYWORDS = 8
 
@@ -147,7 +148,8 @@ class ChineseTagger:
         for start, end, kind in [(a, b, "code") for a, b in find_codes(text, known)] + [
             (m.start(), m.end(), "other") for m in _LATIN.finditer(text)
         ]:
-            if not any(a < end and start < b for a, b, _ in spans):
+            function_word = kind == "other" and text[start:end].lower() in LATIN_STOP
+            if not function_word and not any(a < end and start < b for a, b, _ in spans):
                 spans.append((start, end, kind))
         tokens = [
             _Token(name, "nz", start, kind) for start, end, kind in spans if (name := clean_name(text[start:end]))
@@ -212,7 +214,7 @@ def _relation(tokens: list[_Token]) -> tuple[str | None, str | None, str]:
     """
     subject = ""
     for clause in _clauses(tokens):
-        names = [i for i, token in enumerate(clause) if token.type]
+        names = [i for i in range(len(clause)) if clause[i].type and not _modifies(clause, i)]
         verbs = [i for i, token in enumerate(clause) if token.tag in ("v", "vn") and not token.type]
         first = clause[names[0]].text if names and (not verbs or names[0] < verbs[0]) else ""
         if not first and verbs and verbs[0] == 0:
@@ -234,6 +236,12 @@ def _relation(tokens: list[_Token]) -> tuple[str | None, str | None, str]:
                 before = [v for v in verbs if start < v < i]
                 return first, clause[i].text, clause[before[-1]].text
     return None, None, ""
+
+
+def _modifies(clause: list[_Token], i: int) -> bool:
+    """Whether a place only describes the noun or the person after it: 香港 + 警方."""
+    after = clause[i + 1] if i + 1 < len(clause) else None
+    return clause[i].type == "location" and after is not None and (after.tag == "n" or after.type == "person")
 
 
 def _noun_runs(tokens: list[_Token]) -> Iterator[str]:

@@ -25,10 +25,13 @@ def sentences(text: str, known: Sequence[str] = ()) -> list[Sentence]:
     ]
 
 
-def code_line(text: str) -> Sentence:
-    """A line of program text, configuration or log: its identifiers."""
-    found = find_codes(text)
-    return Sentence(text, tuple(Name(name, "code") for name in distinct(clean_name(text[a:b]) for a, b in found)))
+def identifiers(text: str) -> list[Sentence]:
+    """A line of program text, configuration or log, or a heading: its identifiers."""
+    found = []
+    for piece in split_long(text, MAX_SENTENCE):
+        names = distinct(clean_name(piece[a:b]) for a, b in find_codes(piece))
+        found.append(Sentence(piece, tuple(Name(name, "code") for name in names)))
+    return found
 
 
 def keywords(question: str) -> Keywords:

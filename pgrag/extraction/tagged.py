@@ -144,13 +144,14 @@ def _row(block: Block, sentences: Sequence[Sentence]) -> Sentence:
 
 def _fact(sentence: Sentence, title: str | None, mentions: _Mentions) -> ExtractedFact:
     roles: dict[str, Role] = {}
+    source, target = (sentence.source or "").casefold(), (sentence.target or "").casefold()
     for name in sentence.names:
         written = mentions.add(name, sentence.text)
         if written is not None:
             roles.setdefault(written, Role.NAMED)
-            if name.text == sentence.source:
+            if name.text.casefold() == source:
                 roles[written] = Role.SOURCE
-            elif name.text == sentence.target:
+            elif name.text.casefold() == target:
                 roles[written] = Role.TARGET
     if title is not None:
         roles.setdefault(title, Role.NAMED)

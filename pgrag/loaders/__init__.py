@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,16 +46,17 @@ def load(source: str | Path, *, root: Path | None = None) -> Iterator[Loaded]:
     A document's uri is the file's `file://` URI, for JSON lines with `#<id>`. What cannot be read is yielded as a
     DocumentFailure and the rest goes on; nothing is raised. In a folder, hidden files, other types than text, Markdown,
     HTML and JSON lines, and symbolic links to folders or out of the folder are yielded as SkippedFile. A file named
-    itself is read as text whatever its suffix. A relative `source` is looked up in `root` (default: the current folder).
+    itself is read as text whatever its suffix. A relative `source` is looked up in `root`, by default the current
+    folder.
     """
-    given = Path(source)
+    given = Path(source) if root is None else root / source
     try:
-        path = (given if root is None else root / given).resolve()
+        path = given.resolve()
         mode = path.stat().st_mode
     except FileNotFoundError:
-        yield DocumentFailure(_shown(given), "does not exist")
+        yield DocumentFailure(_uri_of(given), "does not exist")
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a loop of links
-        yield DocumentFailure(_shown(given), f"cannot be opened: {_reason(error)}")
+        yield DocumentFailure(_uri_of(given), f"cannot be opened: {_reason(error)}")
     else:
         if stat.S_ISDIR(mode):
             yield from _load_folder(path)
@@ -108,7 +108,7 @@ def _walk(folder: Path) -> Iterator[Path | DocumentFailure | SkippedFile]:
             else:
                 yield path
         except (OSError, ValueError, RuntimeError) as error:
-            yield DocumentFailure(_shown(path), f"cannot be opened: {_reason(error)}")
+            yield DocumentFailure(_uri_of(path), f"cannot be opened: {_reason(error)}")
 
 
 def _why_skip(path: Path, folder: Path) -> str:
@@ -179,6 +179,13 @@ def _too_large(size: int) -> str:
 def _shown(path: Path) -> str:
     """The path for people: bytes that are no UTF-8 as escapes."""
     return clean(str(path).encode("utf-8", "backslashreplace").decode())
+
+
+def _uri_of(path: Path) -> str:
+    try:
+        return path.absolute().as_uri()
+    except ValueError:  # a name that no file can have
+        return _shown(path)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""JSON lines: one document a line, `{"id" or "uri", "title", "text" or "body", "metadata", "labels", "published_at"}`."""
+"""JSON lines, a document a line: `{"id" or "uri", "title", "text" or "body", "metadata", "labels", "published_at"}`."""
 
 from __future__ import annotations
 

@@ -15,16 +15,13 @@ from pgrag.errors import DocumentError
 from pgrag.loaders.decoding import decode, tidy
 from pgrag.types import Document
 
-_DROPPED = frozenset(
-    ("script", "style", "nav", "noscript", "template", "svg", "title", "meta", "link", "iframe", "object", "button")
-    + ("select", "option", "textarea", "canvas", "audio", "video", "map")
-)
+_NOT_TEXT = "script style nav noscript template svg title meta link iframe object canvas audio video map"
+_CONTROLS = "button select option textarea"
+_DROPPED = frozenset(f"{_NOT_TEXT} {_CONTROLS}".split())
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    ("html", "head", "body", "p", "div", "section", "article", "main", "header", "footer", "aside", "ul", "ol", "dl")
-    + ("dt", "dd", "table", "caption", "thead", "tbody", "tfoot", "blockquote", "figure", "figcaption", "form", "hr")
-    + ("fieldset", "details", "summary", "address", "li", "tr", "td", "th")
-)
+_SECTIONS = "html head body p div section article main header footer aside form fieldset details summary address hr"
+_LISTS_AND_TABLES = "ul ol li dl dt dd table caption thead tbody tfoot tr td th blockquote figure figcaption"
+_BLOCKS = frozenset(f"{_SECTIONS} {_LISTS_AND_TABLES}".split())
 _LAYOUT = ["table", "pre", *_HEADINGS]  # a table row that holds one of these arranges a page, it is no row of data
 _TEXT_CODECS = re.compile(r"(utf|iso8859|cp\d|gb|big5|euc|shift|koi8|mac|ascii|hz|tis)")
 _SPACE = re.compile(r"\s+")
@@ -109,7 +106,7 @@ class _Page:
             self._blocks.append(("", f"{fence}\n{code}\n{fence}"))
             return None
         if name == "tr" and tag.find(_LAYOUT) is None:
-            cells = [_squash(cell.get_text(" ")) for cell in tag.find_all(["td", "th"], recursive=False)]
+            cells = [_cell(cell) for cell in tag.find_all(["td", "th"], recursive=False)]
             if any(cells):
                 self._blocks.append(("row", f"| {' | '.join(cells)} |"))
             return None
@@ -132,6 +129,10 @@ class _Page:
             parts.append(("\n" if kind and kind == before else "\n\n") + text)
             before = kind
         return "".join(parts).strip("\n") + "\n"
+
+
+def _cell(cell: Tag) -> str:
+    return _squash(cell.get_text(" " if cell.find([*_BLOCKS, "br"]) else ""))
 
 
 def _squash(text: str) -> str:

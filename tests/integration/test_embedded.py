@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pwd
 import shutil
@@ -453,7 +454,7 @@ def test_long_log_is_set_aside(shared: EmbeddedServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["long " * 40, 'it\'s "$(touch owned)" `touch owned`, 数据; \\ %s'], ids=["long", "odd"]
+    "name", ["long-" * 40, 'it\'s "$(touch owned)" `touch owned`, 数据; \\ %s'], ids=["long", "odd"]
 )
 def test_homes_with_awkward_names(place: Path, name: str) -> None:
     server = EmbeddedServer(place / name.strip() / "home")
@@ -693,7 +694,7 @@ def test_test_server_clones_and_drops_databases() -> None:
             connection.execute("create extension vector")
             connection.execute("create table t as select '[1,2]'::vector(2) as v")
         create_database(admin, 'a "copy"', template="model")
-        with psycopg.connect(admin, dbname='a "copy"') as connection:
+        with contextlib.closing(psycopg.connect(admin, dbname='a "copy"')) as connection:
             assert connection.execute("select v::text from t").fetchall() == [("[1,2]",)]
             drop_database(admin, 'a "copy"')  # with a client connected
         drop_database(admin, 'a "copy"')

@@ -11,7 +11,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from pgrag.migrate import initialise
-from tests.migration.support import Identity, Release, run, settings_for
+from tests.migration.support import WORD_VIEW, Identity, Release, run, settings_for
 from tests.support.postgres import create_database, drop_database
 
 
@@ -35,9 +35,7 @@ def word_view_template(server: Any, made_template: str, tmp_path_factory: pytest
     name = unique("word_view")
     create_database(server.url(), name, made_template)
     release = Release(tmp_path_factory.mktemp("word_view"))
-    release.write(
-        "sql/99_more.sql", "create view word_view as select 'x'::text as word; comment on view word_view is 'x';"
-    )
+    release.write("sql/99_more.sql", WORD_VIEW)
     release.upgrade(server.url(database=name))
     run(server.url(database=name), "create schema theirs")
     yield name
@@ -57,12 +55,11 @@ def word_view(server: Any, word_view_template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def role(server: Any) -> Iterator[str]:
-    """An ordinary role that may log in; with the database of the test it must lose what it owns there first."""
+def role(server: Any) -> str:
+    """An ordinary role that may log in; it goes with the server."""
     name = unique("Role ")
     run(server.url(), SQL("create role {} login").format(Identifier(name)))
-    yield name
-    run(server.url(), SQL("drop role {}").format(Identifier(name)))
+    return name
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from pgrag.config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
+WORD_VIEW = "create view word_view as select 'x'::text as word; comment on view word_view is 'x';"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ def to_role(dsn: str, statement: str, role: str) -> None:
 
 def age_code(dsn: str, schema: str = "pgrag") -> None:
     """Makes the code in the database look like another release's."""
-    function = SQL("create or replace function {}.code_digest() returns text language sql immutable as $$select 'old'$$")
+    function = SQL(
+        "create or replace function {}.code_digest() returns text language sql immutable as $$select 'old'$$"
+    )
     run(dsn, function.format(Identifier(schema)))
 
 
@@ -97,12 +100,17 @@ class Release:
     def upgrade(self, dsn: str, workspace: str = "default") -> list[str]:
         """Lines printed by an upgrade in a process of this release: what was done, or the error's class and message."""
         return self.python(
-            "import sys; from pgrag import migrate; from pgrag.config import Settings; from pgrag.errors import PgragError\n"
+            "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\nfrom pgrag.errors import PgragError\n"
             "try:\n    print(*migrate.upgrade(Settings(dsn=sys.argv[1], workspace=sys.argv[2])), sep='\\n')\n"
             "except PgragError as error:\n    print(type(error).__name__, error, sep='\\n')",
             dsn,
             workspace,
         )
+
+    def check(self, dsn: str) -> list[str]:
+        """What this release finds wrong with the default workspace."""
+        code = "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\n"
+        return self.python(f"{code}print(*migrate.check(Settings(dsn=sys.argv[1])), sep='\\n', end='')", dsn)
 
     def python(self, code: str, *arguments: str) -> list[str]:
         result = subprocess.run(

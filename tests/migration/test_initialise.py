@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -25,7 +24,7 @@ from pgrag.errors import (
 )
 from pgrag.folding import FOLDING_VERSION
 from pgrag.migrate import check, initialise
-from tests.migration.support import Identity, create_role, one, run, settings_for
+from tests.migration.support import Identity, one, run, settings_for, to_role
 
 SCHEMAS = "select nspname::text from pg_namespace where nspname like 'pgrag%%' order by 1"
 EXTENSIONS = (
@@ -42,21 +41,6 @@ print("ready", flush=True)
 sys.stdin.readline()
 print(initialise(Settings(dsn=sys.argv[1], workspace=sys.argv[2]), Identity()))
 """
-
-
-@pytest.fixture
-def role(empty_dsn: str) -> Iterator[str]:
-    """An ordinary role; gone after the test."""
-    name = f"r{uuid.uuid4().hex[:12]}"
-    create_role(empty_dsn, name)
-    yield name
-    run(empty_dsn, SQL("drop owned by {} cascade").format(Identifier(name)))
-    run(empty_dsn, SQL("drop role {}").format(Identifier(name)))
-
-
-def grant(dsn: str, statement: str, role: str) -> None:
-    database = one(dsn, "select current_database()")
-    run(dsn, SQL(statement).format(database=Identifier(database), role=Identifier(role)))
 
 
 def test_makes_the_workspace_once(empty_dsn: str) -> None:
@@ -77,8 +61,8 @@ def test_workspaces_of_one_database_have_their_own_dimension(empty_dsn: str) -> 
     assert initialise(settings_for(empty_dsn, "acme"), Identity(dimension=7)) is True
     found = run(
         empty_dsn,
-        "select attrelid::regclass::text, format_type(atttypid, atttypmod) from pg_attribute where attname = 'embedding' "
-        "and attrelid in ('pgrag.fact_vector'::regclass, 'pgrag_acme.fact_vector'::regclass) order by 1",
+        "select attrelid::regclass::text, format_type(atttypid, atttypmod) from pg_attribute "
+        "where attname = 'embedding' and attrelid in ('pgrag.fact_vector'::regclass, 'pgrag_acme.fact_vector'::regclass) order by 1",
     )
     assert found == [("pgrag.fact_vector", "halfvec(4)"), ("pgrag_acme.fact_vector", "halfvec(7)")]
 
@@ -136,7 +120,9 @@ def test_an_extension_that_someone_creates_meanwhile(empty_dsn: str) -> None:
         other.execute("create extension vector")
         thread = threading.Thread(target=lambda: result.append(initialise(settings_for(empty_dsn), Identity())))
         thread.start()
-        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
         deadline = time.monotonic() + 20
         while one(empty_dsn, waiting) == 0:
             assert time.monotonic() < deadline
@@ -179,7 +165,7 @@ def test_3072_dimensions_have_an_index_that_is_used(empty_dsn: str) -> None:
 
 
 def test_4001_dimensions_are_refused_before_anything_is_written(empty_dsn: str) -> None:
-    with pytest.raises(DimensionError, match="4001 dimensions; pgvector indexes 4000 at most.*`dimensions` option"):
+    with pytest.raises(DimensionError, match=r"4001 dimensions; pgvector indexes 4000 at most.*`dimensions` option"):
         initialise(settings_for(empty_dsn), Identity(dimension=4001))
     assert run(empty_dsn, SCHEMAS) == []
     assert run(empty_dsn, EXTENSIONS) == []
@@ -201,11 +187,13 @@ def test_a_server_that_is_not_there_is_named_without_the_password(empty_dsn: str
 
 
 def test_a_database_that_is_not_there_is_named(empty_dsn: str) -> None:
-    with pytest.raises(DatabaseError, match='cannot connect to database nowhere on .*"nowhere" does not exist'):
+    with pytest.raises(DatabaseError, match=r'cannot connect to database nowhere on .*"nowhere" does not exist'):
         initialise(settings_for(make_conninfo(empty_dsn, dbname="nowhere")), Identity())
 
 
-@pytest.mark.parametrize("dsn", ["s3cret words", "postgresql://u:s3cret%zz@h/d", "mysql://u:s3cret@h/d", "host=a\0b s3cret"])
+@pytest.mark.parametrize(
+    "dsn", ["s3cret words", "postgresql://u:s3cret%zz@h/d", "mysql://u:s3cret@h/d", "host=a\0b s3cret"]
+)
 def test_a_malformed_dsn_is_refused_without_repeating_it(dsn: str) -> None:
     with pytest.raises(ConfigError, match="not a PostgreSQL connection string") as caught:
         initialise(settings_for(dsn), Identity())
@@ -243,7 +231,7 @@ def test_a_role_without_the_right_to_create(empty_dsn: str, role: str) -> None:
 
 
 def test_an_ordinary_role_that_may_create_needs_nothing_else(empty_dsn: str, role: str) -> None:
-    grant(empty_dsn, "grant create on database {database} to {role}", role)
+    to_role(empty_dsn, "grant create on database {database} to {role}", role)
     run(empty_dsn, "create extension vector")  # the one extension that takes a superuser
     settings = settings_for(make_conninfo(empty_dsn, user=role))
     assert initialise(settings, Identity()) is True
@@ -252,9 +240,11 @@ def test_an_ordinary_role_that_may_create_needs_nothing_else(empty_dsn: str, rol
 
 
 def test_a_role_that_may_not_create_the_extension(empty_dsn: str, role: str) -> None:
-    grant(empty_dsn, "create schema pgrag authorization {role}", role)
+    to_role(empty_dsn, "create schema pgrag authorization {role}", role)
     settings = settings_for(make_conninfo(empty_dsn, user=role))
-    with pytest.raises(MissingExtensionError, match=f"{role} may not create extension vector: .*: create extension vector$"):
+    with pytest.raises(
+        MissingExtensionError, match=f"{role} may not create extension vector: .*: create extension vector$"
+    ):
         initialise(settings, Identity())
     run(empty_dsn, "create extension vector")
     run(empty_dsn, "create extension pg_trgm")
@@ -262,7 +252,7 @@ def test_a_role_that_may_not_create_the_extension(empty_dsn: str, role: str) -> 
 
 
 def test_a_role_that_may_not_use_the_extensions_schema(empty_dsn: str, role: str) -> None:
-    grant(empty_dsn, "grant create on database {database} to {role}", role)
+    to_role(empty_dsn, "grant create on database {database} to {role}", role)
     run(empty_dsn, "create schema ext")
     run(empty_dsn, "create extension vector schema ext")
     with pytest.raises(MissingRightError, match=f'grant usage on schema "ext" to "{role}"'):
@@ -274,7 +264,7 @@ def test_a_schema_of_another_owner_is_refused(empty_dsn: str, role: str) -> None
     run(empty_dsn, "create extension vector")
     run(empty_dsn, "create extension pg_trgm")
     run(empty_dsn, "create schema pgrag")
-    grant(empty_dsn, "grant all on schema pgrag to {role}", role)
+    to_role(empty_dsn, "grant all on schema pgrag to {role}", role)
     with pytest.raises(MissingRightError, match=f'alter schema "pgrag" owner to "{role}"'):
         initialise(settings_for(make_conninfo(empty_dsn, user=role)), Identity())
 

@@ -1,4 +1,4 @@
-"""Upgrading: the code tree is replaced, everything else stays: users' objects, grants, owners; or nothing happens at all."""
+"""Upgrading replaces the code tree; users' objects, grants and owners stay; or nothing happens at all."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import func, select, text
 
 from pgrag import __version__
-from pgrag.errors import CodeTreeError, DependentObjectsError, MissingRightError, PgragError, WorkspaceError
 from pgrag.codetree import own_objects, set_search_path
 from pgrag.connect import transaction
+from pgrag.errors import CodeTreeError, DependentObjectsError, MissingRightError, PgragError, WorkspaceError
 from pgrag.migrate import check, current, initialise, upgrade, upgrade_all, workspaces
 from pgrag.sql import catalog_query, code_digest
-from tests.migration.support import Identity, Release, age_code, fingerprint, head, one, run, settings_for, to_role
+from tests.migration.support import (
+    WORD_VIEW,
+    Identity,
+    Release,
+    age_code,
+    fingerprint,
+    head,
+    one,
+    run,
+    settings_for,
+    to_role,
+)
 
 
 def test_nothing_is_touched_when_nothing_is_to_do(made: str) -> None:
@@ -25,7 +36,7 @@ def test_nothing_is_touched_when_nothing_is_to_do(made: str) -> None:
 
 def test_code_of_another_release_is_replaced(made: str) -> None:
     age_code(made)
-    with pytest.raises(CodeTreeError, match="the database runs SQL code old, this process wants .*: restart"):
+    with pytest.raises(CodeTreeError, match=r"the database runs SQL code old, this process wants .*: restart"):
         require_current(made)
     assert upgrade(settings_for(made)) == [f"revision {head()}", "SQL code created"]
     require_current(made)
@@ -124,7 +135,10 @@ DEPENDENTS = {
         "create table theirs.t (x text constraint c check (x <> pgrag.code_digest()))",
         "table constraint c on theirs.t",
     ),
-    "index": ("create table theirs.t (x text); create index i on theirs.t ((x || pgrag.code_digest()))", "index theirs.i"),
+    "index": (
+        "create table theirs.t (x text); create index i on theirs.t ((x || pgrag.code_digest()))",
+        "index theirs.i",
+    ),
     "policy": (
         "create table theirs.t (x text); create policy p on theirs.t using (x = pgrag.code_digest())",
         "policy p on theirs.t",
@@ -182,7 +196,9 @@ def test_users_own_objects_in_our_schema_survive(made: str) -> None:
     run(made, "create view pgrag.my_view as select uri from pgrag.document")
     run(made, "create table pgrag.my_table (x int)")
     age_code(made)
-    oids = "select 'pgrag.mine(int)'::regprocedure::oid, 'pgrag.my_view'::regclass::oid, 'pgrag.my_table'::regclass::oid"
+    oids = (
+        "select 'pgrag.mine(int)'::regprocedure::oid, 'pgrag.my_view'::regclass::oid, 'pgrag.my_table'::regclass::oid"
+    )
     before = run(made, oids)
     assert upgrade(settings_for(made)) == [f"revision {head()}", "SQL code created"]
     assert run(made, oids) == before
@@ -191,7 +207,9 @@ def test_users_own_objects_in_our_schema_survive(made: str) -> None:
 
 def test_a_users_function_with_a_name_that_a_release_needs_is_not_replaced(made: str, release: Release) -> None:
     run(made, "create function pgrag.extra() returns text language sql as $$select 'mine'$$")
-    release.write("sql/99_more.sql", "create or replace function extra() returns text language sql as $$select 'ours'$$;")
+    release.write(
+        "sql/99_more.sql", "create or replace function extra() returns text language sql as $$select 'ours'$$;"
+    )
     kind, message = release.upgrade(made)
     assert (kind, message.split(";")[0]) == (
         "WorkspaceError",
@@ -240,8 +258,8 @@ def test_grants_survive(word_view: str, role: str, release: Release) -> None:
         "raise_unless_current": set(),
     }
     oid = one(word_view, "select 'pgrag.word_view'::regclass::oid")
-    age_code(word_view)
-    release.upgrade(word_view)
+    release.write("sql/99_more.sql", f"{WORD_VIEW} create view another as select 1 as x;")
+    assert release.upgrade(word_view) == [f"revision {head()}", "SQL code created"]
     assert one(word_view, "select 'pgrag.word_view'::regclass::oid") != oid
     assert {name: acl(word_view, name) for name in names} == before
 
@@ -273,7 +291,9 @@ def test_only_the_owner_may_upgrade(made: str, role: str) -> None:
     to_role(made, "grant usage on schema pgrag to {role}", role)
     to_role(made, "grant select on all tables in schema pgrag to {role}", role)
     age_code(made)
-    with pytest.raises(MissingRightError, match="schema pgrag belongs to role postgres, and role .* may not act for it"):
+    with pytest.raises(
+        MissingRightError, match=r"schema pgrag belongs to role postgres, and role .* may not act for it"
+    ):
         upgrade(settings_for(make_conninfo(made, user=role)))
 
 

@@ -1,0 +1,84 @@
+"""What `check` finds wrong with a workspace."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgrag.errors import WorkspaceError
+from pgrag.migrate import check, current, upgrade
+from tests.migration.support import WORD_VIEW, Release, age_code, head, run, settings_for
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("drop index pgrag.chunk_queue_idx", "index chunk_queue_idx of table chunk is missing"),
+        (
+            "alter table pgrag.chunk drop constraint chunk_document_id_ordinal_key",
+            "index chunk_document_id_ordinal_key of table chunk is missing",
+        ),
+        (
+            "update pg_index set indisvalid = false where indexrelid = 'pgrag.fact_vector_embedding_idx'::regclass",
+            "index fact_vector_embedding_idx is invalid: run: reindex index pgrag.fact_vector_embedding_idx",
+        ),
+        (
+            "alter function pgrag.raise_unless_current(text) volatile",
+            "routine raise_unless_current(text) was changed by hand: run `pgrag db upgrade`",
+        ),
+        (
+            "create or replace view pgrag.word_view as select 'y'::text as word",
+            "view word_view was changed by hand: run `pgrag db upgrade`",
+        ),
+        ("drop view pgrag.word_view", "view word_view is missing: run `pgrag db upgrade`"),
+        (
+            "alter view pgrag.word_view set (security_invoker = true)",
+            "view word_view was changed by hand: run `pgrag db upgrade`",
+        ),
+    ],
+)
+def test_finds_what_was_changed(word_view: str, release: Release, statement: str, problem: str) -> None:
+    release.write("sql/99_more.sql", WORD_VIEW)
+    assert release.check(word_view) == []
+    run(word_view, statement)
+    assert release.check(word_view) == [problem]
+
+
+def test_an_upgrade_mends_code_changed_by_hand(made: str) -> None:
+    run(made, "alter function pgrag.raise_unless_current(text) volatile")
+    assert upgrade(settings_for(made)) == [f"revision {head()}", "SQL code created"]
+    assert check(settings_for(made)) == []
+
+
+def test_finds_other_code(made: str) -> None:
+    age_code(made)
+    [problem] = check(settings_for(made))
+    assert problem.startswith("the SQL code is old (pgrag ")
+    assert problem.endswith("run `pgrag db upgrade`")
+    run(made, "drop function pgrag.code_digest()")
+    run(made, "comment on schema pgrag is null")
+    [problem] = check(settings_for(made))
+    assert problem.startswith("the SQL code is missing (pgrag unknown), ")
+    assert current(settings_for(made)) == f"revision {head()}, SQL code none, pgrag unknown"
+
+
+def test_finds_a_revision_behind(made: str, release: Release) -> None:
+    release.add_revision("pass")
+    assert release.check(made) == [f"the data is at revision {head()}, this release is at next: run `pgrag db upgrade`"]
+
+
+def test_finds_missing_and_old_extensions(made: str) -> None:
+    run(made, "update pg_extension set extversion = '0.7.4' where extname = 'vector'")
+    run(made, "drop extension pg_trgm cascade")
+    problems = check(settings_for(made))
+    assert problems[0] == (
+        "extension vector is of version 0.7.4, pgrag needs 0.8: an administrator must install it and run: "
+        "alter extension vector update"
+    )
+    assert problems[1] == "extension pg_trgm is missing: an administrator must run: create extension pg_trgm"
+    assert "index entity_alias_key_idx of table entity_alias is missing" in problems
+
+
+def test_no_workspace(empty_dsn: str) -> None:
+    for function in (check, current, upgrade):
+        with pytest.raises(WorkspaceError, match=r"no workspace acme \(schema pgrag_acme\).*make it with `pgrag init`"):
+            function(settings_for(empty_dsn, "acme"))

@@ -1,0 +1,125 @@
+"""What is in a workspace: the tables are those of the models, the code is documented, and nothing stored depends on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from pgvector.sqlalchemy import HALFVEC
+from sqlalchemy import MetaData, text
+
+from pgrag.codetree import own_objects, set_search_path
+from pgrag.connect import transaction
+from pgrag.models import Base
+from tests.migration.support import Identity, Release, one, run, settings_for
+
+# Columns in order, constraints, indexes, storage options and comments of a schema, free of the schema's name.
+CATALOG = {
+    "columns": (
+        "select c.relname::text, a.attnum, a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+        "a.attidentity::text, pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum) "
+        "from pg_attribute a join pg_class c on c.oid = a.attrelid "
+        "left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum "
+        "where c.relnamespace = %s::regnamespace and c.relkind = 'r' and a.attnum > 0 and c.relname <> 'alembic_version' "
+        "order by 1, 2"
+    ),
+    "tables": (
+        "select c.relname::text, c.reloptions::text, obj_description(c.oid, 'pg_class') from pg_class c "
+        "where c.relnamespace = %s::regnamespace and c.relkind = 'r' and c.relname <> 'alembic_version' order by 1"
+    ),
+    "constraints": (
+        "select c.relname::text, o.conname::text, replace(pg_get_constraintdef(o.oid), n.nspname || '.', '') "
+        "from pg_constraint o join pg_class c on c.oid = o.conrelid join pg_namespace n on n.oid = c.relnamespace "
+        "where n.oid = %s::regnamespace and c.relname <> 'alembic_version' order by 1, 2"
+    ),
+    "indexes": (
+        "select c.relname::text, replace(pg_get_indexdef(c.oid), n.nspname || '.', '') from pg_class c "
+        "join pg_namespace n on n.oid = c.relnamespace join pg_index i on i.indexrelid = c.oid "
+        "where n.oid = %s::regnamespace and i.indrelid <> (n.nspname || '.alembic_version')::regclass order by 1"
+    ),
+}
+
+
+def create_models(dsn: str, schema: str, dimension: int) -> None:
+    """The tables as SQLAlchemy makes them from the models."""
+    copy = MetaData(naming_convention=Base.metadata.naming_convention)
+    for table in Base.metadata.sorted_tables:
+        for column in table.to_metadata(copy).columns:
+            if isinstance(column.type, HALFVEC):
+                column.type = HALFVEC(dimension)
+    with transaction(settings_for(dsn)) as connection:
+        connection.execute(text(f"create schema {schema}"))
+        connection.execute(text(f"create table {schema}.alembic_version (x int)"))
+        set_search_path(connection, schema)
+        copy.create_all(connection, checkfirst=False)
+
+
+def test_models_and_migrations_make_the_same_tables(made: str) -> None:
+    create_models(made, "models", Identity().dimension)
+    for what, query in CATALOG.items():
+        migrated = run(made, query, "pgrag")
+        assert len(migrated) >= len(Base.metadata.tables), what
+        assert migrated == run(made, query, "models"), what
+
+
+def test_autogenerate_finds_nothing_to_do(made: str) -> None:
+    options: dict[str, Any] = {"version_table_schema": "pgrag", "compare_server_default": True}
+    with transaction(settings_for(made)) as connection:
+        set_search_path(connection, "pgrag")
+        context = MigrationContext.configure(connection, opts={**options, "compare_type": False})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_tables_views_and_functions_have_comments(made: str) -> None:
+    missing = run(
+        made,
+        "select c.relname::text from pg_class c where c.relnamespace = 'pgrag'::regnamespace and c.relkind in ('r', 'v') "
+        "and coalesce(obj_description(c.oid, 'pg_class'), '') = '' union all "
+        "select p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'pgrag'::regnamespace "
+        "and coalesce(obj_description(p.oid, 'pg_proc'), '') = ''",
+    )
+    assert missing == []
+    assert one(made, "select count(*) from pg_proc where pronamespace = 'pgrag'::regnamespace") > 3
+
+
+def test_the_code_tree_makes_functions_and_views_only(made: str, release: Release) -> None:
+    others = (
+        "select 'class', relname::text from pg_class where relnamespace = 'pgrag'::regnamespace and relkind <> 'v' "
+        "union all select 'type', typname::text from pg_type where typnamespace = 'pgrag'::regnamespace "
+        "and typname not in (select relname from pg_class where relkind = 'v') "
+        "and typname not in (select '_' || relname from pg_class where relkind = 'v') "
+        "union all select 'trigger', tgname::text from pg_trigger where not tgisinternal "
+        "union all select 'operator', oprname::text from pg_operator where oprnamespace = 'pgrag'::regnamespace order by 1, 2"
+    )
+    with_code = run(made, others)
+    for path in (release.directory / "sql").glob("*.sql"):
+        if path.name != "10_text.sql":
+            path.unlink()
+    release.upgrade(made)
+    assert run(made, others) == with_code
+    assert one(made, "select count(*) from pg_proc where pronamespace = 'pgrag'::regnamespace") == 3
+
+
+def test_nothing_stored_depends_on_the_code(made: str) -> None:
+    with transaction(settings_for(made)) as connection:
+        set_search_path(connection, "pgrag")
+        own = own_objects(connection, "pgrag")
+    assert len(own) > 3
+    dependents = run(
+        made,
+        "select pg_describe_object(classid, objid, objsubid) from pg_depend where refobjid = any (%s) "
+        "and classid <> all (array['pg_proc'::regclass, 'pg_rewrite'::regclass, 'pg_type'::regclass])",
+        [item.oid for item in own],
+    )
+    assert dependents == []
+
+
+def test_every_function_brings_its_search_path(made: str) -> None:
+    """Or runs none of its own names: the two generated ones."""
+    without = run(
+        made,
+        "select proname::text from pg_proc where pronamespace = 'pgrag'::regnamespace and not exists ("
+        "select from unnest(proconfig) setting where setting = 'search_path=pgrag, public, pg_temp') order by 1",
+    )
+    assert without == [("code_digest",), ("code_objects",)]
