@@ -48,8 +48,8 @@ def upgrade() -> None:
             nullable=False,
             comment="when the workspace was made",
         ),
-        sa.PrimaryKeyConstraint("only_row", name="meta_pkey"),
-        sa.CheckConstraint("only_row", name="meta_only_row_check"),
+        sa.PrimaryKeyConstraint("only_row", name=op.f("meta_pkey")),
+        sa.CheckConstraint("only_row", name=op.f("meta_only_row_check")),
         comment="What the workspace was made with: one row, checked whenever it is opened",
     )
 
@@ -95,9 +95,9 @@ def upgrade() -> None:
             nullable=False,
             comment="last changed",
         ),
-        sa.PrimaryKeyConstraint("id", name="document_pkey"),
-        sa.UniqueConstraint("uri", name="document_uri_key"),
-        sa.CheckConstraint("status in ('pending', 'complete', 'failed', 'empty')", name="document_status_check"),
+        sa.PrimaryKeyConstraint("id", name=op.f("document_pkey")),
+        sa.UniqueConstraint("uri", name=op.f("document_uri_key")),
+        sa.CheckConstraint("status in ('pending', 'complete', 'failed', 'empty')", name=op.f("document_status_check")),
         comment="Documents, one row each; body is the whole text that chunks and citations point into",
     )
     op.create_index("document_labels_idx", "document", ["labels"], postgresql_using="gin")
@@ -145,10 +145,12 @@ def upgrade() -> None:
         sa.Column("lease_until", sa.DateTime(timezone=True), comment="a worker holds it until then"),
         sa.Column("lease_token", sa.Uuid(), comment="whose lease: results need it"),
         sa.Column("error", sa.Text(), comment="last failure"),
-        sa.PrimaryKeyConstraint("id", name="chunk_pkey"),
-        sa.UniqueConstraint("document_id", "ordinal", name="chunk_document_id_ordinal_key"),
-        sa.CheckConstraint("start_char >= 0 and end_char > start_char", name="chunk_span_check"),
-        sa.ForeignKeyConstraint(["document_id"], ["document.id"], name="chunk_document_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("chunk_pkey")),
+        sa.UniqueConstraint("document_id", "ordinal", name=op.f("chunk_document_id_ordinal_key")),
+        sa.CheckConstraint("start_char >= 0 and end_char > start_char", name=op.f("chunk_span_check")),
+        sa.ForeignKeyConstraint(
+            ["document_id"], ["document.id"], name=op.f("chunk_document_id_fkey"), ondelete="CASCADE"
+        ),
         comment="Pieces of documents. extracted_at is null: the piece waits for extraction (the table is the queue)",
     )
     op.create_index("chunk_queue_idx", "chunk", ["id"], postgresql_where=sa.text("extracted_at is null"))
@@ -158,8 +160,10 @@ def upgrade() -> None:
         "chunk_vector",
         sa.Column("chunk_id", sa.BigInteger(), autoincrement=False),
         sa.Column("embedding", HALFVEC(dimension), nullable=False),
-        sa.PrimaryKeyConstraint("chunk_id", name="chunk_vector_pkey"),
-        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name="chunk_vector_chunk_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("chunk_id", name=op.f("chunk_vector_pkey")),
+        sa.ForeignKeyConstraint(
+            ["chunk_id"], ["chunk.id"], name=op.f("chunk_vector_chunk_id_fkey"), ondelete="CASCADE"
+        ),
         comment="Vectors of chunks (headings and body)",
     )
     create_vector_index("chunk_vector")
@@ -175,8 +179,10 @@ def upgrade() -> None:
             nullable=False,
             comment="saturated frequency of each word: an inner product gives BM25",
         ),
-        sa.PrimaryKeyConstraint("chunk_id", name="chunk_search_pkey"),
-        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name="chunk_search_chunk_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("chunk_id", name=op.f("chunk_search_pkey")),
+        sa.ForeignKeyConstraint(
+            ["chunk_id"], ["chunk.id"], name=op.f("chunk_search_chunk_id_fkey"), ondelete="CASCADE"
+        ),
         comment="Words of chunks (folded by the client) for full-text search",
     )
     op.execute("alter table chunk_search set (toast_tuple_target = 4080)")
@@ -193,7 +199,7 @@ def upgrade() -> None:
             nullable=False,
             comment="only for the empty word: words of all chunks, repeats included",
         ),
-        sa.PrimaryKeyConstraint("word", name="lexeme_pkey"),
+        sa.PrimaryKeyConstraint("word", name=op.f("lexeme_pkey")),
         comment="Words and the number of chunks holding each; the empty word counts all chunks",
     )
 
@@ -214,7 +220,7 @@ def upgrade() -> None:
         sa.Column(
             "mentions", sa.Integer(), server_default=sa.text("0"), nullable=False, comment="number of chunks naming it"
         ),
-        sa.PrimaryKeyConstraint("id", name="entity_pkey"),
+        sa.PrimaryKeyConstraint("id", name=op.f("entity_pkey")),
         comment="Entities: what all mentions of one thing add up to (derived)",
     )
 
@@ -222,8 +228,10 @@ def upgrade() -> None:
         "entity_alias",
         sa.Column("key", sa.Text(), comment="normal form of a name"),
         sa.Column("entity_id", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name="entity_alias_pkey"),
-        sa.ForeignKeyConstraint(["entity_id"], ["entity.id"], name="entity_alias_entity_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("key", name=op.f("entity_alias_pkey")),
+        sa.ForeignKeyConstraint(
+            ["entity_id"], ["entity.id"], name=op.f("entity_alias_entity_id_fkey"), ondelete="CASCADE"
+        ),
         comment="Normal forms of names and the entity each stands for, the entity's own included",
     )
     op.create_index("entity_alias_entity_id_idx", "entity_alias", ["entity_id"])
@@ -252,10 +260,12 @@ def upgrade() -> None:
             nullable=False,
             comment="part of the LLM's summary",
         ),
-        sa.PrimaryKeyConstraint("id", name="mention_pkey"),
-        sa.UniqueConstraint("chunk_id", "key", name="mention_chunk_id_key_key", postgresql_nulls_not_distinct=True),
-        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name="mention_chunk_id_fkey", ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(["entity_id"], ["entity.id"], name="mention_entity_id_fkey", ondelete="RESTRICT"),
+        sa.PrimaryKeyConstraint("id", name=op.f("mention_pkey")),
+        sa.UniqueConstraint(
+            "chunk_id", "key", name=op.f("mention_chunk_id_key_key"), postgresql_nulls_not_distinct=True
+        ),
+        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name=op.f("mention_chunk_id_fkey"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["entity_id"], ["entity.id"], name=op.f("mention_entity_id_fkey"), ondelete="RESTRICT"),
         comment="What one chunk says of one entity (chunk_id null: written by hand)",
     )
     op.create_index("mention_entity_id_chunk_id_idx", "mention", ["entity_id", "chunk_id"])
@@ -287,11 +297,11 @@ def upgrade() -> None:
             nullable=False,
             comment="tokens of its line in a context",
         ),
-        sa.PrimaryKeyConstraint("id", name="relation_pkey"),
-        sa.UniqueConstraint("source", "target", name="relation_source_target_key"),
-        sa.CheckConstraint("source < target", name="relation_order_check"),
-        sa.ForeignKeyConstraint(["source"], ["entity.id"], name="relation_source_fkey", ondelete="RESTRICT"),
-        sa.ForeignKeyConstraint(["target"], ["entity.id"], name="relation_target_fkey", ondelete="RESTRICT"),
+        sa.PrimaryKeyConstraint("id", name=op.f("relation_pkey")),
+        sa.UniqueConstraint("source", "target", name=op.f("relation_source_target_key")),
+        sa.CheckConstraint("source < target", name=op.f("relation_order_check")),
+        sa.ForeignKeyConstraint(["source"], ["entity.id"], name=op.f("relation_source_fkey"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["target"], ["entity.id"], name=op.f("relation_target_fkey"), ondelete="RESTRICT"),
         comment="Relations: what all facts between two entities add up to (derived, undirected)",
     )
     op.create_index("relation_target_idx", "relation", ["target"])
@@ -319,10 +329,12 @@ def upgrade() -> None:
             nullable=False,
             comment="part of the LLM's summary",
         ),
-        sa.PrimaryKeyConstraint("id", name="fact_pkey"),
-        sa.UniqueConstraint("chunk_id", "ordinal", name="fact_chunk_id_ordinal_key"),
-        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name="fact_chunk_id_fkey", ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(["relation_id"], ["relation.id"], name="fact_relation_id_fkey", ondelete="SET NULL"),
+        sa.PrimaryKeyConstraint("id", name=op.f("fact_pkey")),
+        sa.UniqueConstraint("chunk_id", "ordinal", name=op.f("fact_chunk_id_ordinal_key")),
+        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name=op.f("fact_chunk_id_fkey"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["relation_id"], ["relation.id"], name=op.f("fact_relation_id_fkey"), ondelete="SET NULL"
+        ),
         comment="What one chunk states: a triple, or a sentence (chunk_id null: written by hand)",
     )
     op.create_index("fact_relation_id_idx", "fact", ["relation_id"])
@@ -333,10 +345,12 @@ def upgrade() -> None:
         sa.Column("key", sa.Text(), comment="normal form of the name as extracted; never changed by a merge"),
         sa.Column("entity_id", sa.BigInteger(), nullable=False),
         sa.Column("role", sa.Text(), comment="source, target or named"),
-        sa.PrimaryKeyConstraint("fact_id", "key", "role", name="fact_entity_pkey"),
-        sa.CheckConstraint("role in ('source', 'target', 'named')", name="fact_entity_role_check"),
-        sa.ForeignKeyConstraint(["entity_id"], ["entity.id"], name="fact_entity_entity_id_fkey", ondelete="RESTRICT"),
-        sa.ForeignKeyConstraint(["fact_id"], ["fact.id"], name="fact_entity_fact_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("fact_id", "key", "role", name=op.f("fact_entity_pkey")),
+        sa.CheckConstraint("role in ('source', 'target', 'named')", name=op.f("fact_entity_role_check")),
+        sa.ForeignKeyConstraint(
+            ["entity_id"], ["entity.id"], name=op.f("fact_entity_entity_id_fkey"), ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(["fact_id"], ["fact.id"], name=op.f("fact_entity_fact_id_fkey"), ondelete="CASCADE"),
         comment="Entities of facts, with their part in it",
     )
     op.create_index("fact_entity_entity_id_fact_id_idx", "fact_entity", ["entity_id", "fact_id"])
@@ -347,9 +361,9 @@ def upgrade() -> None:
         sa.Column("relation_id", sa.BigInteger()),
         sa.Column("other_id", sa.BigInteger(), nullable=False),
         sa.Column("weight", sa.REAL(), nullable=False),
-        sa.PrimaryKeyConstraint("relation_id", "entity_id", name="adjacency_pkey"),
+        sa.PrimaryKeyConstraint("relation_id", "entity_id", name=op.f("adjacency_pkey")),
         sa.ForeignKeyConstraint(
-            ["relation_id"], ["relation.id"], name="adjacency_relation_id_fkey", ondelete="CASCADE"
+            ["relation_id"], ["relation.id"], name=op.f("adjacency_relation_id_fkey"), ondelete="CASCADE"
         ),
         comment="Both directions of every relation (derived); its covering index answers one hop without the table",
     )
@@ -364,8 +378,10 @@ def upgrade() -> None:
         "entity_vector",
         sa.Column("entity_id", sa.BigInteger(), autoincrement=False),
         sa.Column("embedding", HALFVEC(dimension), nullable=False),
-        sa.PrimaryKeyConstraint("entity_id", name="entity_vector_pkey"),
-        sa.ForeignKeyConstraint(["entity_id"], ["entity.id"], name="entity_vector_entity_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("entity_id", name=op.f("entity_vector_pkey")),
+        sa.ForeignKeyConstraint(
+            ["entity_id"], ["entity.id"], name=op.f("entity_vector_entity_id_fkey"), ondelete="CASCADE"
+        ),
         comment="Vectors of entities (name and description)",
     )
     create_vector_index("entity_vector")
@@ -374,9 +390,9 @@ def upgrade() -> None:
         "relation_vector",
         sa.Column("relation_id", sa.BigInteger(), autoincrement=False),
         sa.Column("embedding", HALFVEC(dimension), nullable=False),
-        sa.PrimaryKeyConstraint("relation_id", name="relation_vector_pkey"),
+        sa.PrimaryKeyConstraint("relation_id", name=op.f("relation_vector_pkey")),
         sa.ForeignKeyConstraint(
-            ["relation_id"], ["relation.id"], name="relation_vector_relation_id_fkey", ondelete="CASCADE"
+            ["relation_id"], ["relation.id"], name=op.f("relation_vector_relation_id_fkey"), ondelete="CASCADE"
         ),
         comment="Vectors of relations (keywords, both names, description)",
     )
@@ -386,8 +402,8 @@ def upgrade() -> None:
         "fact_vector",
         sa.Column("fact_id", sa.BigInteger(), autoincrement=False),
         sa.Column("embedding", HALFVEC(dimension), nullable=False),
-        sa.PrimaryKeyConstraint("fact_id", name="fact_vector_pkey"),
-        sa.ForeignKeyConstraint(["fact_id"], ["fact.id"], name="fact_vector_fact_id_fkey", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("fact_id", name=op.f("fact_vector_pkey")),
+        sa.ForeignKeyConstraint(["fact_id"], ["fact.id"], name=op.f("fact_vector_fact_id_fkey"), ondelete="CASCADE"),
         comment="Vectors of facts (their own text)",
     )
     create_vector_index("fact_vector")
@@ -405,8 +421,8 @@ def upgrade() -> None:
         ),
         sa.Column("lease_until", sa.DateTime(timezone=True), comment="a worker holds it until then"),
         sa.Column("lease_token", sa.Uuid(), comment="whose lease"),
-        sa.PrimaryKeyConstraint("kind", "id", name="stale_pkey"),
-        sa.CheckConstraint("kind in ('entity', 'relation')", name="stale_kind_check"),
+        sa.PrimaryKeyConstraint("kind", "id", name=op.f("stale_pkey")),
+        sa.CheckConstraint("kind in ('entity', 'relation')", name=op.f("stale_kind_check")),
         comment="Entities and relations whose derived columns and vector wait for refresh",
     )
 
@@ -426,7 +442,7 @@ def upgrade() -> None:
             nullable=False,
             comment="when it was paid for",
         ),
-        sa.PrimaryKeyConstraint("key", name="llm_cache_pkey"),
+        sa.PrimaryKeyConstraint("key", name=op.f("llm_cache_pkey")),
         comment="Responses of language models: nothing is asked or paid for twice",
     )
 
@@ -434,11 +450,13 @@ def upgrade() -> None:
         "llm_cache_source",
         sa.Column("cache_key", sa.Text()),
         sa.Column("chunk_id", sa.BigInteger()),
-        sa.PrimaryKeyConstraint("cache_key", "chunk_id", name="llm_cache_source_pkey"),
+        sa.PrimaryKeyConstraint("cache_key", "chunk_id", name=op.f("llm_cache_source_pkey")),
         sa.ForeignKeyConstraint(
-            ["cache_key"], ["llm_cache.key"], name="llm_cache_source_cache_key_fkey", ondelete="CASCADE"
+            ["cache_key"], ["llm_cache.key"], name=op.f("llm_cache_source_cache_key_fkey"), ondelete="CASCADE"
         ),
-        sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name="llm_cache_source_chunk_id_fkey", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["chunk_id"], ["chunk.id"], name=op.f("llm_cache_source_chunk_id_fkey"), ondelete="CASCADE"
+        ),
         comment="Chunks whose text went into a cached response",
     )
     op.create_index("llm_cache_source_chunk_id_idx", "llm_cache_source", ["chunk_id"])
@@ -454,13 +472,13 @@ def upgrade() -> None:
         sa.Column("prompt_tokens", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("completion_tokens", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("cost", sa.Numeric(), server_default=sa.text("0"), nullable=False, comment="US dollars"),
-        sa.PrimaryKeyConstraint("id", name="llm_usage_pkey"),
+        sa.PrimaryKeyConstraint("id", name=op.f("llm_usage_pkey")),
         sa.UniqueConstraint(
             "purpose",
             "model",
             "document_id",
             "day",
-            name="llm_usage_purpose_model_document_id_day_key",
+            name=op.f("llm_usage_purpose_model_document_id_day_key"),
             postgresql_nulls_not_distinct=True,
         ),
         comment="Tokens and cost of model calls per purpose, model, document and day",

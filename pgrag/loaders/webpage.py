@@ -60,7 +60,7 @@ def _decode(data: bytes) -> str:
 
 
 def _render(soup: BeautifulSoup) -> str:
-    page = _Page()
+    page = _Page(_with_layout(soup))
     # A stack instead of recursion: hostile pages nest deeper than Python's stack. None ends a block.
     todo: list[PageElement | None] = [soup]
     while todo:
@@ -81,7 +81,8 @@ def _render(soup: BeautifulSoup) -> str:
 class _Page:
     """Collects the text block by block."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_layout: set[int]) -> None:
+        self._with_layout = with_layout
         self.inline: list[str] = []
         self._blocks: list[tuple[str, str]] = []
         self._prefix = ""
@@ -105,7 +106,7 @@ class _Page:
             fence = "`" * (1 + max((len(run) for run in _BACKTICKS.findall(code)), default=2))
             self._blocks.append(("", f"{fence}\n{code}\n{fence}"))
             return None
-        if name == "tr" and tag.find(_LAYOUT) is None:
+        if name == "tr" and id(tag) not in self._with_layout:
             cells = [_cell(cell) for cell in tag.find_all(["td", "th"], recursive=False)]
             if any(cells):
                 self._blocks.append(("row", f"| {' | '.join(cells)} |"))
@@ -131,8 +132,20 @@ class _Page:
         return "".join(parts).strip("\n") + "\n"
 
 
+def _with_layout(soup: BeautifulSoup) -> set[int]:
+    """Ids of the tags that hold one of `_LAYOUT`; asking each row by itself takes quadratic time on nested tables."""
+    found: set[int] = set()
+    for tag in soup.find_all(_LAYOUT):
+        parent = tag.parent
+        while parent is not None and id(parent) not in found:
+            found.add(id(parent))
+            parent = parent.parent
+    return found
+
+
 def _cell(cell: Tag) -> str:
-    return _squash(cell.get_text(" " if cell.find([*_BLOCKS, "br"]) else ""))
+    has_blocks = any(isinstance(node, Tag) and (node.name in _BLOCKS or node.name == "br") for node in cell.descendants)
+    return _squash(cell.get_text(" " if has_blocks else ""))
 
 
 def _squash(text: str) -> str:

@@ -118,7 +118,7 @@ def test_ingest_query_status_documents_and_delete(dsn: str, folder: Path) -> Non
     report = pgrag_json("ingest", str(folder), "--label", "harbour", dsn=dsn)
     assert set(report) == names(IngestReport)
     assert (report["added"], report["skipped"], report["failures"]) == (2, 0, [])
-    again = pgrag("ingest", str(folder), dsn=dsn)
+    again = pgrag("ingest", str(folder), "--label", "harbour", dsn=dsn)
     assert again.returncode == 0
     assert again.stdout.startswith("added 0, updated 0, skipped 2, failed 0 documents: ")
     assert "PGRAG_LLM_MODEL" in again.stdout, "says plainly that there was no LLM"

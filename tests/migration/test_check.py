@@ -6,7 +6,7 @@ import pytest
 
 from pgrag.errors import WorkspaceError
 from pgrag.migrate import check, current, upgrade
-from tests.migration.support import WORD_VIEW, Release, age_code, head, run, settings_for
+from tests.migration.support import Release, age_code, head, run, settings_for
 
 
 @pytest.mark.parametrize(
@@ -26,21 +26,28 @@ from tests.migration.support import WORD_VIEW, Release, age_code, head, run, set
             "routine raise_unless_current(text) was changed by hand: run `pgrag db upgrade`",
         ),
         (
-            "create or replace view pgrag.word_view as select 'y'::text as word",
-            "view word_view was changed by hand: run `pgrag db upgrade`",
+            "drop function pgrag.raise_unless_current(text)",
+            "routine raise_unless_current(text) is missing: run `pgrag db upgrade`",
         ),
-        ("drop view pgrag.word_view", "view word_view is missing: run `pgrag db upgrade`"),
         (
-            "alter view pgrag.word_view set (security_invoker = true)",
-            "view word_view was changed by hand: run `pgrag db upgrade`",
+            "alter view pgrag.{view} set (security_barrier = true)",
+            "view {view} was changed by hand: run `pgrag db upgrade`",
+        ),
+        (
+            "alter view pgrag.{view} rename column {column} to renamed",
+            "view {view} was changed by hand: run `pgrag db upgrade`",
         ),
     ],
 )
-def test_finds_what_was_changed(word_view: str, release: Release, statement: str, problem: str) -> None:
-    release.write("sql/99_more.sql", WORD_VIEW)
-    assert release.check(word_view) == []
-    run(word_view, statement)
-    assert release.check(word_view) == [problem]
+def test_finds_what_was_changed(made: str, statement: str, problem: str) -> None:
+    [(view, column)] = run(
+        made,
+        "select relname::text, attname::text from pg_class join pg_attribute on attrelid = pg_class.oid "
+        "where relkind = 'v' and relnamespace = 'pgrag'::regnamespace and attnum = 1 order by 1 limit 1",
+    )
+    assert check(settings_for(made)) == []
+    run(made, statement.format(view=view, column=column))
+    assert check(settings_for(made)) == [problem.format(view=view)]
 
 
 def test_an_upgrade_mends_code_changed_by_hand(made: str) -> None:
@@ -63,7 +70,9 @@ def test_finds_other_code(made: str) -> None:
 
 def test_finds_a_revision_behind(made: str, release: Release) -> None:
     release.add_revision("pass")
-    assert release.check(made) == [f"the data is at revision {head()}, this release is at next: run `pgrag db upgrade`"]
+    code = "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\n"
+    found = release.python(f"{code}print(*migrate.check(Settings(dsn=sys.argv[1])), sep='\\n')", made)
+    assert found == [f"the data is at revision {head()}, this release is at next: run `pgrag db upgrade`"]
 
 
 def test_finds_missing_and_old_extensions(made: str) -> None:

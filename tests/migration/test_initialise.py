@@ -62,7 +62,8 @@ def test_workspaces_of_one_database_have_their_own_dimension(empty_dsn: str) -> 
     found = run(
         empty_dsn,
         "select attrelid::regclass::text, format_type(atttypid, atttypmod) from pg_attribute "
-        "where attname = 'embedding' and attrelid in ('pgrag.fact_vector'::regclass, 'pgrag_acme.fact_vector'::regclass) order by 1",
+        "where attname = 'embedding' "
+        "and attrelid in ('pgrag.fact_vector'::regclass, 'pgrag_acme.fact_vector'::regclass) order by 1",
     )
     assert found == [("pgrag.fact_vector", "halfvec(4)"), ("pgrag_acme.fact_vector", "halfvec(7)")]
 
