@@ -13,7 +13,7 @@ help:
 	@echo "make demo   ingest the example documents and ask one question of each kind (no key, no PostgreSQL needed)"
 	@echo "make test   run all tests on a real PostgreSQL; ARGS='-k name' to choose"
 	@echo "make lint   ruff, mypy and the import contracts"
-	@echo "make bench  run the benchmarks; ARGS to choose"
+	@echo "make bench  measure recall and speed on question sets; ARGS='DIRECTORY...'"
 	@echo "make clean  remove the virtual environment and build output"
 
 demo: $(VENV)/.local
@@ -29,7 +29,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.dev
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python benchmarks/quality.py $(if $(ARGS),$(ARGS),--help)
 
 clean:
 	rm -rf $(VENV) build dist

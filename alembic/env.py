@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from alembic import context
 from alembic.util import CommandError
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import Connection, inspect
 
-from alembic import context
 from pgrag.config import check_workspace, load_settings
 from pgrag.errors import PgragError
 from pgrag.migrate import reading, upgrading

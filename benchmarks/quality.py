@@ -1,10 +1,10 @@
-"""How many of the passages a question needs are found: ingest a set without a key and ask its questions in several modes.
+"""How many of the passages that a question needs are found: ingest a set without a key, ask its questions by mode.
 
     python benchmarks/quality.py DIRECTORY... [--modes naive,mix] [--json] [--goals]
 
-A set is a directory with `corpus.jsonl` ({id, title, text}) and `questions.jsonl` ({question, gold_ids}). Each set gets a
-workspace of its own in the database of PGRAG_DSN (or the embedded server), which is made again unless --keep is given.
-Columns: recall@2, @5, @10, share of questions with all gold in 5, median and 95th percentile of a search in milliseconds.
+A set is a directory with `corpus.jsonl` ({id, title, text}) and `questions.jsonl` ({question, gold_ids}). Each gets a
+workspace of its own in the database of PGRAG_DSN (or the embedded server), made again unless --keep is given.
+Columns: recall@2, @5, @10, share of questions with all gold in 5, median and 95th percentile of a search in ms.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def missed_goals(results: list[dict[str, Any]]) -> list[str]:
         goal = NAIVE_GOALS.get(result["set"])
         for found in result["modes"]:
             if goal and found["mode"] == "naive" and abs(found["recall_5"] - goal) > TOLERANCE:
-                missed.append(f"{result['set']}: naive recall@5 {found['recall_5']:.3f} is not within {TOLERANCE} of {goal}")
+                missed.append(
+                    f"{result['set']}: naive recall@5 {found['recall_5']:.3f} is not within {TOLERANCE} of {goal}"
+                )
     return missed
 
 

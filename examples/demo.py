@@ -1,7 +1,7 @@
 """The demo: ingest the example documents, ask one question of each kind, check the answers' references.
 
-Run it by `make demo`, or `python examples/demo.py [--all]`. It needs no key, no network and no PostgreSQL: the server is
-embedded and the models run in this process. Exit code 1 if a passage that a question needs is not among the references.
+Run it by `make demo`, or `python examples/demo.py [--all]`. It needs no key, no network and no PostgreSQL: the server
+is embedded and the models run in this process. Exit code 1 if a passage that a question needs is not among the references.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ def missing(result: QueryResult, golds: list[dict[str, str]], first: int = REFER
     return [
         gold
         for gold in golds
-        if not any(gold["document"].split("#")[0] in uri and " ".join(gold["text"].split()) in body for uri, body in found)
+        if not any(
+            gold["document"].split("#")[0] in uri and " ".join(gold["text"].split()) in body for uri, body in found
+        )
     ]
 
 
-def show(question: dict[str, Any], result: QueryResult, lost: list[dict[str, str]], naive_lost: list[dict[str, str]]) -> None:
+def show(
+    question: dict[str, Any], result: QueryResult, lost: list[dict[str, str]], naive_lost: list[dict[str, str]]
+) -> None:
     """One question as a person reads it."""
     layers = result.retrieval
     print(f"\n── {question['kind']}: {question['question']}")
@@ -50,7 +54,8 @@ def show(question: dict[str, Any], result: QueryResult, lost: list[dict[str, str
         f" in {sum(result.timings.values()):.2f} s; expected: {question['answer']}"
     )
     golds = len(question["gold"])
-    print(f"  needed passages among the references: {golds - len(lost)} of {golds} (plain vector search: {golds - len(naive_lost)})")
+    by_vector = f"plain vector search: {golds - len(naive_lost)}"
+    print(f"  needed passages among the references: {golds - len(lost)} of {golds} ({by_vector})")
     for gold in lost:
         print(f"  MISSING {gold['document']}: {gold['text']}")
 
@@ -67,7 +72,9 @@ def progress_line(progress: IngestProgress) -> None:
 
 async def demo(*, ask_all: bool) -> int:
     """Runs the demo; 0 if every needed passage was found and naive search missed one of a multi-hop question."""
-    questions = [json.loads(line) for line in (HERE / "questions.jsonl").read_text("utf-8").splitlines() if line.strip()]
+    questions = [
+        json.loads(line) for line in (HERE / "questions.jsonl").read_text("utf-8").splitlines() if line.strip()
+    ]
     asked = [q for q in questions if ask_all or q["id"] in ASKED]
     failed = naive_missed = 0
     async with PgRAG(workspace="demo", chunk_tokens=200, chunk_overlap=0) as rag:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,12 @@ class Settings(BaseModel):
     tokenizer: str = Field("o200k_base", description="tiktoken encoding that counts tokens")
 
     chunk_tokens: int = Field(1200, ge=16, le=100_000, description="tokens of a chunk at most")
-    chunk_overlap: int = Field(100, ge=0, description="tokens a chunk repeats from the one before at most")
+    chunk_overlap: int = Field(
+        None,
+        ge=0,
+        validate_default=True,
+        description="tokens a chunk repeats from the one before at most; none: 100, or half of small chunks",
+    )
     embedding_batch: int = Field(32, ge=1, le=2048, description="texts an embedding request")
     claim_batch: int = Field(16, ge=1, le=1000, description="chunks a worker takes at a time")
     workers: int = Field(2, ge=1, le=64, description="chunk batches worked on at a time")
@@ -65,6 +70,11 @@ class Settings(BaseModel):
     max_entity_tokens: int = Field(6000, ge=0, description="budget of the entity layer")
     max_relation_tokens: int = Field(8000, ge=0, description="budget of the relation layer")
     max_total_tokens: int = Field(30_000, ge=100, description="budget of the whole prompt")
+
+    @field_validator("chunk_overlap", mode="before")
+    @classmethod
+    def _overlap_fits(cls, value: Any, info: Any) -> Any:
+        return min(100, info.data.get("chunk_tokens", 1200) // 2) if value is None else value
 
     @field_validator("chunk_overlap")
     @classmethod
@@ -107,7 +117,7 @@ def load_settings(
     origin: dict[str, str] = {}
     layers: list[tuple[Mapping[str, Any], str]] = []
     if explicit or path.is_file():
-        layers.append((_read_file(path), "in {path} ({{name}})".format(path=path)))
+        layers.append((_read_file(path), f"in {str(path).replace('{', '{{').replace('}', '}}')} ({{name}})"))
     known = Settings.model_fields
     layers.append(
         (
@@ -124,11 +134,16 @@ def load_settings(
         return Settings(**values)
     except ValidationError as error:
         lines = []
-        for problem in error.errors(include_input=False, include_url=False):
-            name = str(problem["loc"][0]) if problem["loc"] else "?"
+        for name, problem in problems(error):
             known_hint = "" if name in known else f"; known settings: {', '.join(sorted(known))}"
-            lines.append(f"setting {name} {origin.get(name, '')}: {problem['msg']}{known_hint}")
+            lines.append(f"setting {name} {origin.get(name, '')}: {problem}{known_hint}")
         raise ConfigError("; ".join(lines)) from None
+
+
+def problems(error: ValidationError) -> Iterator[tuple[str, str]]:
+    """(setting, what is wrong with it) of each problem; values are not shown."""
+    for problem in error.errors(include_input=False, include_url=False):
+        yield str(problem["loc"][0]) if problem["loc"] else "?", problem["msg"]
 
 
 def _read_file(path: Path) -> dict[str, Any]:

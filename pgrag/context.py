@@ -31,7 +31,7 @@ def passage_block(number: int, chunk: RetrievedChunk) -> str:
 def passage_place(chunk: RetrievedChunk) -> str:
     """Document, page if there is one, and characters of a passage."""
     page = f", page {chunk.page}" if chunk.page is not None else ""
-    return f"{chunk.uri}{page}, characters {chunk.start}-{chunk.end}"
+    return f"{' '.join(chunk.uri.split())}{page}, characters {chunk.start}-{chunk.end}"
 
 
 def render(retrieval: Retrieval) -> str:

@@ -46,7 +46,10 @@ def extension_problems(connection: Connection) -> list[str]:
 
 
 def _installed(connection: Connection, name: str) -> str | None:
-    return connection.scalar(text("select extversion from pg_extension where extname = :name"), {"name": name})
+    version: str | None = connection.scalar(
+        text("select extversion from pg_extension where extname = :name"), {"name": name}
+    )
+    return version
 
 
 def _create(connection: Connection, name: str) -> None:

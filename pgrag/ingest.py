@@ -1,7 +1,7 @@
 """Ingest: documents become rows, waiting chunks become facts, what was touched is refreshed.
 
-Registering a document commits its chunks as waiting; from then on everything can stop at any instruction and be taken up
-by the next run. No lock and no transaction is held while a model works.
+Registering a document commits its chunks as waiting; from then on everything can stop at any instruction and be taken
+up by the next run. No lock and no transaction is held while a model works.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from pgrag.chunking import Chunker
 from pgrag.embedding import embed_distinct
-from pgrag.errors import DatabaseError, DimensionError, PgragError
+from pgrag.errors import DatabaseError, ExtractionError, PgragError, UsageError
 from pgrag.extraction.assemble import Assembled, assemble
 from pgrag.folding import clean, clean_json, words
 from pgrag.loaders import SkippedFile, load
@@ -44,7 +44,9 @@ logger = logging.getLogger(__name__)
 BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 2_000_000
 BACKOFF_SECONDS = 2.0
+PAUSES = (0.025, 1.0)  # seconds between looks at the queue: at first, at most
 PROGRESS_SECONDS = 0.5
+MAX_URI_BYTES = 2000  # what fits into an index entry
 
 Source = str | Path | Document
 Progress = Callable[[IngestProgress], None]
@@ -65,9 +67,9 @@ class _Run:
     skipped_files: list[SkippedFile] = field(default_factory=list)
     chunks: int = 0
     reused: int = 0
-    done: int = 0
     since_refresh: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Ingestor:
@@ -125,6 +127,9 @@ class Ingestor:
                 run.failures.append(item)
             elif isinstance(item, SkippedFile):
                 run.skipped_files.append(item)
+            elif not 0 < len(item.uri.encode()) <= MAX_URI_BYTES:
+                shown = item.uri if len(item.uri) <= 200 else item.uri[:200] + "…"
+                run.failures.append(DocumentFailure(shown, f"its uri must have 1 to {MAX_URI_BYTES} bytes"))
             elif item.uri in run.uris:
                 run.failures.append(
                     DocumentFailure(item.uri, "the same uri twice in one call; only the first was taken")
@@ -135,7 +140,11 @@ class Ingestor:
         states = await self._store.document_states([d.uri for d in documents])
         new: list[NewDocument] = []
         for document in documents:
-            digest = _digest(document)
+            try:
+                digest = _digest(document)
+            except UsageError as error:
+                run.failures.append(DocumentFailure(document.uri, str(error)))
+                continue
             state = states.get(document.uri)
             if state and state.sha256 == digest and state.status in ("complete", "empty"):
                 run.skipped += 1
@@ -181,24 +190,30 @@ class Ingestor:
                 finished.set()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors
+        if progress is not None:
+            progress(await self._progress(run))
 
     async def _worker(self, run: _Run) -> None:
         documents = list(run.documents)
+        pause = PAUSES[0]
         while documents:
-            run.done += await self._store.adopt_extractions()
+            run.since_refresh += await self._store.adopt_extractions()
             claimed = await self._store.claim_chunks(documents, self._claim_batch)
             if not claimed:
                 wait = await self._store.waiting_seconds(documents)
                 if wait is None:
                     return
-                await asyncio.sleep(min(max(wait, 0.05), 1.0))
+                pause = min(max(wait, 2 * pause), PAUSES[1])  # 0: another process works on an equal text
+                await _first(run.moved, pause)
                 continue
+            pause = PAUSES[0]
             try:
                 await self._work_on(run, claimed)
             except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await self._release(claimed)
+                await self._release(claimed)
                 raise
+            run.moved.set()  # wakes the workers that found nothing
+            run.moved = asyncio.Event()
 
     async def _release(self, claimed: Sequence[ClaimedChunk]) -> None:
         try:
@@ -208,13 +223,15 @@ class Ingestor:
 
     async def _work_on(self, run: _Run, claimed: Sequence[ClaimedChunk]) -> None:
         extracted = await self._extractor.extract([c.chunk for c in claimed])
+        if len(extracted) != len(claimed):
+            raise ExtractionError(f"{self._extractor.label}: {len(extracted)} results for {len(claimed)} chunks")
         good: list[tuple[ClaimedChunk, Assembled]] = []
         bad: list[tuple[ClaimedChunk, str]] = []
         for chunk, extraction in zip(claimed, extracted, strict=True):
             if isinstance(extraction, Extraction):
                 good.append((chunk, assemble(extraction, self._tokenizer)))
             else:
-                bad.append((chunk, str(extraction)))
+                bad.append((chunk, str(extraction) or type(extraction).__name__))
         try:
             saved = await self._save(good)
         except PgragError as error:
@@ -235,7 +252,6 @@ class Ingestor:
             for chunk, reason in bad:
                 logger.warning("%s, chunk %d: %s", chunk.uri, chunk.chunk.ordinal, reason)
             await self._store.fail_chunks(bad, BACKOFF_SECONDS)
-        run.done += len(saved)
         run.since_refresh += len(saved)
 
     async def _save(self, good: Sequence[tuple[ClaimedChunk, Assembled]]) -> set[int]:
@@ -255,34 +271,26 @@ class Ingestor:
     async def _keep_fresh(self, run: _Run, finished: asyncio.Event) -> None:
         """Refreshes every so many chunks or seconds, and once at the end."""
         last = time.monotonic()
-        while not finished.is_set():
-            try:
-                await asyncio.wait_for(finished.wait(), 0.5)
-            except TimeoutError:
-                due = time.monotonic() - last >= self._refresh_seconds and run.since_refresh > 0
-                if due or run.since_refresh >= self._refresh_chunks:
-                    run.since_refresh = 0
-                    await self._refresher.run()
-                    last = time.monotonic()
+        while not await _first(finished, 0.5):
+            due = time.monotonic() - last >= self._refresh_seconds and run.since_refresh > 0
+            if due or run.since_refresh >= self._refresh_chunks:
+                run.since_refresh = 0
+                await self._refresher.run()
+                last = time.monotonic()
         await self._refresher.run()
 
     async def _tell(self, run: _Run, progress: Progress, finished: asyncio.Event) -> None:
-        last = False
-        while not last:
-            last = finished.is_set()
-            counts = await self._store.progress()
-            progress(
-                IngestProgress(
-                    documents=len(run.uris), chunks_total=run.chunks - run.reused, chunks_done=run.done,
-                    chunks_failed=counts["chunks_failed"], entities=counts["entities"], relations=counts["relations"],
-                    facts=counts["facts"], stale=counts["stale"],
-                )
-            )  # fmt: skip
-            if not last:
-                try:
-                    await asyncio.wait_for(finished.wait(), PROGRESS_SECONDS)
-                except TimeoutError:
-                    continue
+        progress(await self._progress(run))
+        while not await _first(finished, PROGRESS_SECONDS):
+            progress(await self._progress(run))
+
+    async def _progress(self, run: _Run) -> IngestProgress:
+        total, done, failed = await self._store.chunk_counts(list(run.documents))
+        counts = await self._store.progress()
+        return IngestProgress(
+            documents=len(run.uris), chunks_total=total, chunks_done=done, chunks_failed=failed,
+            entities=counts["entities"], relations=counts["relations"], facts=counts["facts"], stale=counts["stale"],
+        )  # fmt: skip
 
     # ------------------------------------------------------------ reporting
 
@@ -303,9 +311,18 @@ class Ingestor:
         )  # fmt: skip
 
 
+async def _first(event: asyncio.Event, seconds: float) -> bool:
+    """Waits for the event, so long at most; whether it came."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
 def _is_about_a_chunk(error: PgragError) -> bool:
-    """Whether another chunk could fare better: not when the database is gone, upgraded or short of rights."""
-    return isinstance(error, DimensionError) or not isinstance(error, DatabaseError)
+    """Whether another chunk could fare better: not when the database is gone, or a model is not installed."""
+    return not isinstance(error, DatabaseError | UsageError)
 
 
 def _digest(document: Document) -> str:

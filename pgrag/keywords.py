@@ -28,8 +28,8 @@ class SearchTerms:
 def search_terms(question: str, keywords: Keywords, mode: Mode) -> SearchTerms:
     """Empty keyword lists fall back to the question, in every mode.
 
-    `keys` are looked up exactly: those of the low-level keywords, then those of the names the question may hold, longest
-    first. `similar` are looked up by trigrams where no exact name is found.
+    `keys` are looked up exactly: those of the low-level keywords, then those of the names the question may hold,
+    longest first. `similar` are looked up by trigrams where no exact name is found.
     """
     found = list(Counter(words(question)))[:MAX_WORDS]
     if mode is Mode.NAIVE:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 
 import psycopg
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from psycopg.sql import SQL, Identifier
@@ -26,7 +27,6 @@ from sqlalchemy import (
     text,
 )
 
-from alembic import command
 from pgrag.codetree import code_problems, code_removed, create_code, execute_raw, installed_code, set_search_path
 from pgrag.config import WORKSPACE_PATTERN, Settings, schema_of
 from pgrag.connect import transaction

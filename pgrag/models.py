@@ -143,7 +143,7 @@ class ChunkRow(Base):
         Index("chunk_sha256_idx", "sha256"),
         Index("chunk_queue_idx", "id", postgresql_where=sql("extracted_at is null")),
         {
-            "comment": "Pieces of documents. extracted_at is null: the piece waits for extraction (the table is the queue)"
+            "comment": "Pieces of documents; where extracted_at is null the piece waits for extraction"
         },
     )
     id: Mapped[int] = _id()
@@ -324,7 +324,7 @@ class Adjacency(Base):
             postgresql_include=["other_id"],
         ),
         {
-            "comment": "Both directions of every relation (derived); its covering index answers one hop without the table"
+            "comment": "Both directions of every relation (derived); a covering index answers one hop"
         },
     )
     entity_id: Mapped[int] = mapped_column()

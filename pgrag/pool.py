@@ -73,9 +73,15 @@ def connection_arguments(settings: Settings) -> dict[str, Any]:
     for name in ("host", "port", "user", "password", "passfile", *renamed):
         if name in values:
             arguments[renamed.get(name, name)] = values.pop(name)
-    if "port" in arguments:
-        arguments["port"] = int(arguments["port"])
-    arguments["timeout"] = float(values.pop("connect_timeout", 10))
+    try:
+        if "port" in arguments:
+            ports = [int(port) for port in arguments["port"].split(",")]
+            arguments["port"] = ports if len(ports) > 1 else ports[0]
+        arguments["timeout"] = float(values.pop("connect_timeout", 10)) or None
+    except ValueError:
+        raise ConfigError("the dsn has a port or a connect_timeout that is no number") from None
+    if "," in arguments.get("host", ""):
+        arguments["host"] = arguments["host"].split(",")
     if "options" in values:
         arguments["server_settings"]["options"] = values.pop("options")
     if values:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pgrag.config import Settings
-from pgrag.context import references, render
-from pgrag.errors import ModelError, UsageError
+from pydantic import ValidationError
+
+from pgrag.config import Settings, problems
+from pgrag.context import passage_block, references, render
+from pgrag.embedding import embed_checked
+from pgrag.errors import UsageError
 from pgrag.folding import clean
 from pgrag.keywords import SearchTerms, search_terms
 from pgrag.store import Store
@@ -21,18 +25,17 @@ from pgrag.types import (
     Keywords,
     Mode,
     QueryResult,
+    Retrieval,
     RetrievedChunk,
     RetrievedEntity,
     RetrievedRelation,
-    Retrieval,
 )
 
 if TYPE_CHECKING:
     from pgrag.types import Vectors
 
-# Tokens of the layers' titles, and of a passage's number and place: "[12] uri, page 3, characters 0-1200".
-LAYER_TOKENS = 32
-PASSAGE_TOKENS = 64
+LAYER_TOKENS = 32  # of the titles of the layers
+PASSAGE_TOKENS = 4  # of the line ends around a passage, which can take a token more than they took alone
 MAX_QUESTION = 32_000
 
 
@@ -57,11 +60,15 @@ def query_options(settings: Settings, mode: Mode | str, given: Mapping[str, Any]
         chosen = Mode(mode)
     except ValueError:
         raise UsageError(f"unknown mode {str(mode)!r}: use {', '.join(Mode)}") from None
-    unknown = sorted(set(given) - set(QueryOptions.__dataclass_fields__))
+    known = sorted(set(QueryOptions.__dataclass_fields__) - {"mode"})
+    unknown = sorted(set(given) - set(known))
     if unknown:
-        raise UsageError(f"unknown query option {', '.join(unknown)}")
+        raise UsageError(f"unknown query option {', '.join(unknown)}: use {', '.join(known)}")
     values = {k: v for k, v in given.items() if v is not None}
-    checked = Settings.model_validate({**settings.model_dump(), **values}) if values else settings
+    try:
+        checked = Settings.model_validate({**settings.model_dump(), **values}) if values else settings
+    except ValidationError as error:
+        raise UsageError("; ".join(f"query option {name}: {problem}" for name, problem in problems(error))) from None
     return QueryOptions(
         chosen, checked.top_k, checked.chunk_top_k, ChunkRanking(checked.chunk_ranking), checked.degree_cap,
         checked.hops, checked.max_entity_tokens, checked.max_relation_tokens, checked.max_total_tokens,
@@ -90,7 +97,7 @@ class QuotingAnswerer:
         self._store = store
 
     async def answer(self, question: str, vector: Vectors, retrieval: Retrieval, context: str) -> str:
-        """The best sentence of each of the first passages, and the best sentences of all, in the order of the passages."""
+        """The best sentence of each of the first passages and the best of all, in the order of the passages."""
         number = {c.id: n for n, c in enumerate(retrieval.chunks, 1)}
         if not number:
             return "Nothing was found."
@@ -105,12 +112,17 @@ class QuotingAnswerer:
             quoted.setdefault(text, number[chunk_id])
         if not quoted:
             return "\n".join(f"{_shortened(c)} [{n}]" for n, c in enumerate(retrieval.chunks[:3], 1))
-        return "\n".join(f"{text} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
+        return "\n".join(f"{_uncited(text)} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
 
 
 def _shortened(chunk: RetrievedChunk, limit: int = 300) -> str:
     text = " ".join(chunk.body.split())
-    return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …"
+    return _uncited(text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …")
+
+
+def _uncited(text: str) -> str:
+    """The text without what would read as a citation of ours: footnotes such as [12]."""
+    return re.sub(r"\[(\d+)\]", r"(\1)", text)
 
 
 class Searcher:
@@ -133,7 +145,7 @@ class Searcher:
         self._tokenizer = tokenizer
 
     async def retrieve(self, question: str, options: QueryOptions, keywords: Keywords | None = None) -> Retrieval:
-        """The three layers for a question. Raises UsageError for an empty or far too long question, ModelError, DatabaseError."""
+        """The three layers for a question. Raises UsageError for one that is empty or too long, ModelError, DatabaseError."""
         retrieval, _ = await self._retrieve(question, options, keywords)
         return retrieval
 
@@ -169,7 +181,12 @@ class Searcher:
         terms = search_terms(question, keywords, options.mode)
         low, high, vector = await self._embed(question, terms)
         clock.lap("embedding")
-        overhead = self._tokenizer.count(question) + LAYER_TOKENS + PASSAGE_TOKENS * options.chunk_top_k
+        room = options.max_total_tokens - self._tokenizer.count(question) - LAYER_TOKENS
+        if room <= 0:
+            raise UsageError(
+                f"the question alone takes max_total_tokens ({options.max_total_tokens}): shorten it, or raise them"
+            )
+        share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
         threshold = self._settings.cosine_threshold
         rows = await self._store.retrieve(
             question=vector, low=low, high=high, words=list(terms.words), terms=list(terms.terms),
@@ -177,18 +194,28 @@ class Searcher:
             chunk_top_k=options.chunk_top_k, ranking=options.chunk_ranking.value,
             threshold=self._embedder.cosine_threshold if threshold is None else threshold,
             degree_cap=options.degree_cap, hops=options.hops, lexical=self._settings.lexical,
-            entity_tokens=options.max_entity_tokens, relation_tokens=options.max_relation_tokens,
-            total_tokens=max(0, options.max_total_tokens - overhead),
+            entity_tokens=int(share * options.max_entity_tokens),
+            relation_tokens=int(share * options.max_relation_tokens), total_tokens=room,
         )  # fmt: skip
+        found = _retrieval(question, options.mode, keywords, rows)
+        found = replace(found, chunks=self._fitting(found, room))
         clock.lap("search")
-        return _retrieval(question, options.mode, keywords, rows, clock.laps), vector
+        return replace(found, timings=clock.laps), vector
+
+    def _fitting(self, found: Retrieval, room: int) -> tuple[RetrievedChunk, ...]:
+        """The first passages that fit with their numbers and places: what SQL counts is their text alone."""
+        room -= sum(e.tokens for e in found.entities) + sum(r.tokens for r in found.relations)
+        for n, chunk in enumerate(found.chunks, 1):
+            place = passage_block(n, replace(chunk, headings=(), body=""))
+            room -= chunk.tokens + self._tokenizer.count(place) + PASSAGE_TOKENS
+            if room < 0:
+                return found.chunks[: n - 1]
+        return found.chunks
 
     async def _embed(self, question: str, terms: SearchTerms) -> tuple[Vectors | None, Vectors | None, Vectors]:
         """Vectors of both keyword texts and the question, in one request; equal texts once."""
         texts = list(dict.fromkeys(t for t in (question, terms.low, terms.high) if t is not None))
-        vectors = await self._embedder.embed(texts, "query")
-        if vectors.shape != (len(texts), self._embedder.dimension):
-            raise ModelError(f"{self._embedder.model} returned vectors of shape {vectors.shape} for {len(texts)} texts")
+        vectors = await embed_checked(self._embedder, texts, "query")
         by_text = dict(zip(texts, vectors, strict=True))
         low = None if terms.low is None else by_text[terms.low]
         high = None if terms.high is None else by_text[terms.high]
@@ -208,9 +235,7 @@ class _Clock:
         self._last = now
 
 
-def _retrieval(
-    question: str, mode: Mode, keywords: Keywords, rows: Sequence[Any], timings: Mapping[str, float]
-) -> Retrieval:
+def _retrieval(question: str, mode: Mode, keywords: Keywords, rows: Sequence[Any]) -> Retrieval:
     entities = tuple(
         RetrievedEntity(r["id"], r["rank"], r["name"], r["type"], r["body"], r["tokens"], r["score"], r["why"])
         for r in rows
@@ -232,4 +257,4 @@ def _retrieval(
         for r in rows
         if r["layer"] == "chunk"
     )  # fmt: skip
-    return Retrieval(question, mode, keywords, entities, relations, chunks, dict(timings))
+    return Retrieval(question, mode, keywords, entities, relations, chunks)

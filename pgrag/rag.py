@@ -20,6 +20,7 @@ from pgrag.config import Settings, load_settings
 from pgrag.embedded.server import EmbeddedServer
 from pgrag.errors import ConfigError, UsageError, WorkspaceError
 from pgrag.extraction.keyless import KeylessExtractor, KeylessKeywords, KeylessModels
+from pgrag.folding import clean
 from pgrag.ingest import Ingestor, Progress, Source
 from pgrag.llm.keyless import KeylessEmbedder
 from pgrag.pool import check_opening, open_pool
@@ -51,8 +52,8 @@ class PgRAG:
     `async with PgRAG() as rag: await rag.ingest(["docs/"]); print((await rag.query("Who runs checkout?")).answer)`
 
     Without a `dsn` (nor `PGRAG_DSN`, nor `dsn` in pgrag.toml) the embedded server is started. `pool` uses the caller's
-    connections instead: an asyncpg pool made with `init=pgrag.pool.prepare_connection`; it is never closed. Any setting of
-    `pgrag.config.Settings` may be given by name. Raises ConfigError for settings, and on opening DatabaseError.
+    connections instead: an asyncpg pool made with `init=pgrag.pool.prepare_connection`; it is never closed. Any setting
+    of `pgrag.config.Settings` may be given by name. Raises ConfigError for settings, and on opening DatabaseError.
     """
 
     def __init__(
@@ -108,8 +109,9 @@ class PgRAG:
     ) -> IngestReport:
         """Ingests files, folders (recursively) and `Document`s, and returns when they are extracted and refreshed.
 
-        Makes the workspace if there is none. What is unchanged is skipped; what cannot be read or extracted is in the
-        report and stops nothing else. Raises DatabaseError, MissingExtraError; cancelling leaves a state that the same
+        Makes the workspace if there is none (with a pool of your own it must be there). What is unchanged is skipped;
+        what cannot be read or extracted is in the report and stops nothing else. Raises DatabaseError,
+        MissingExtraError, and ModelError if the profiles cannot be embedded; cancelling leaves a state that the same
         call takes up again.
         """
         items = [sources] if isinstance(sources, str | Path | Document) else sources
@@ -162,7 +164,7 @@ class PgRAG:
 
     async def delete(self, uris: Sequence[str] | str) -> DeleteReport:
         """Deletes documents and every trace of what only they said. Unknown uris are reported, not an error."""
-        wanted = list(dict.fromkeys([uris] if isinstance(uris, str) else uris))
+        wanted = list(dict.fromkeys(map(clean, [uris] if isinstance(uris, str) else uris)))
         gone = await (await self._opened()).delete_documents(wanted)
         found = set(gone["uris"])
         return DeleteReport(
@@ -228,9 +230,11 @@ class PgRAG:
         try:
             store = await self._opened()
         except WorkspaceError:
-            if self._given_pool is not None and self.settings.dsn is None:
+            if self._given_pool is not None:  # a dsn from the environment may be another database
                 raise
             await initialise(self.settings, self._embedder)
+            if self._pool is not None:  # its connections were made before there was a type of vectors
+                await self._pool.expire_connections()
             store = await self._opened()
         chunker = Chunker(self._tokenizer, self.settings.chunk_tokens, self.settings.chunk_overlap)
         s = self.settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 from pgrag.context import entity_line, relation_line
 from pgrag.embedding import embed_distinct
@@ -11,6 +12,9 @@ from pgrag.records import StaleEntity, StaleRelation
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
 from pgrag.types import Embedder, RefreshReport
+
+if TYPE_CHECKING:
+    from pgrag.types import Vectors
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +44,20 @@ class Refresher:
     async def _entities(self, stale: Sequence[StaleEntity]) -> int:
         tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
         profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
-        vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+        vectors = await self._embed("entity", stale, profiles)
         return await self._store.finish_entities(stale, tokens, vectors)
 
     async def _relations(self, stale: Sequence[StaleRelation]) -> int:
         tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
         profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
-        vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+        vectors = await self._embed("relation", stale, profiles)
         return await self._store.finish_relations(stale, tokens, vectors)
+
+    async def _embed(
+        self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation], profiles: Sequence[str]
+    ) -> Vectors:
+        try:
+            return await embed_distinct(self._embedder, profiles, self._embedding_batch)
+        except BaseException:  # a cancelled or failed refresh must not keep the next one waiting for its leases
+            await self._store.release_stale(kind, stale)
+            raise

@@ -10,7 +10,7 @@ import json
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import asyncpg
@@ -45,6 +45,10 @@ RETRIED = (  # a competitor was in the way, or the connection went: the transact
     asyncpg.ForeignKeyViolationError,
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the connection went while it was being set up
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
     ConnectionError,
 )
 ATTEMPTS = 6
@@ -79,7 +83,9 @@ class Store:
             )  # fmt: skip
             for new in doc.chunks:
                 c = new.chunk
-                chunks.add(number, c.ordinal, c.body, new.sha256, c.start, c.end, c.page, _json(list(c.headings)), c.tokens)
+                chunks.add(
+                    number, c.ordinal, c.body, new.sha256, c.start, c.end, c.page, _json(list(c.headings)), c.tokens
+                )
                 for word, count in new.words.items():
                     words.add(len(chunks.lists[0]), word, term_id(word), count)
         rows = await self._call(
@@ -171,8 +177,15 @@ class Store:
         return None if value is None else float(value)
 
     async def progress(self) -> Mapping[str, int]:
-        """Counts for a progress line."""
+        """Counts of the whole workspace for a progress line."""
         return dict((await self._call("ingest_progress"))[0])
+
+    async def chunk_counts(self, documents: Sequence[int]) -> tuple[int, int, int]:
+        """(all, done, failed) chunks of these documents."""
+        sums = "sum(chunks)::bigint, sum(chunks_done)::bigint, sum(chunks_failed)::bigint"
+        query = f"select {sums} from {self._schema}.documents where id = any ($1)"
+        total, done, failed = (await self._fetch(query, list(documents)))[0]
+        return total or 0, done or 0, failed or 0
 
     async def failures(self) -> list[Mapping[str, Any]]:
         """Chunks that failed, with the reason."""
@@ -201,6 +214,16 @@ class Store:
     async def finish_relations(self, stale: Sequence[StaleRelation], tokens: Sequence[int], vectors: Vectors) -> int:
         """Stores counts and vectors of relations that have not changed meanwhile; returns how many."""
         return await self._finish("finish_relations", stale, tokens, vectors)
+
+    async def release_stale(
+        self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
+    ) -> None:
+        """Gives the leases of a refresh back; the marks stay. A lost database is only logged: leases run out."""
+        never = [-1] * len(stale)  # no mark has this version, so none is cleared
+        try:
+            await self._call("clear_stale", kind, [s.id for s in stale], never, [s.lease_token for s in stale])
+        except DatabaseError as error:
+            logger.warning("could not give %d stale marks back: %s", len(stale), error)
 
     async def _finish(
         self, function: str, stale: Sequence[StaleEntity | StaleRelation], tokens: Sequence[int], vectors: Vectors
@@ -264,6 +287,8 @@ class Store:
                 logger.info("repeating a statement after %s", type(error).__name__)
                 await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter
             except TimeoutError as error:
+                if timeout is None:  # of a new connection
+                    raise translate(error, self._settings) from error
                 raise DatabaseError(
                     f"a search took longer than {timeout:g} s and was cancelled: raise the setting statement_timeout"
                 ) from error
@@ -277,5 +302,5 @@ def _list(values: Sequence[int] | None) -> list[int] | None:
 
 
 def _json(value: Any) -> str:
-    """JSON text, as asyncpg wants it for jsonb, of what PostgreSQL can store."""
-    return json.dumps(clean_json(value), ensure_ascii=False)
+    """JSON text, as asyncpg wants it for jsonb, of what PostgreSQL can store; dates and other objects as their text."""
+    return json.dumps(clean_json(value), ensure_ascii=False, default=lambda other: clean(str(other)))

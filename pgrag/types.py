@@ -258,7 +258,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """An answer with everything it rests on. `timings` are seconds by step; `notice` says how it was made, if plainly."""
+    """An answer with everything it rests on. `timings` are seconds by step; `notice` says if it was made plainly."""
 
     question: str
     answer: str

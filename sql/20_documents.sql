@@ -92,13 +92,13 @@ begin
     from fact f where f.chunk_id = any (p_chunk);
     v_relations := array_remove(v_relations, null);
 
-    -- a cached response lives on only where every text it was made from does
+    -- a cached response lives on only where every text it was made from does; twins are locked, or two could take them both
     insert into llm_cache_source (cache_key, chunk_id)
     select distinct s.cache_key, twin.id
     from llm_cache_source s join chunk c on c.id = s.chunk_id
     cross join lateral (
         select t.id from chunk t
-        where t.sha256 = c.sha256 and t.headings = c.headings and t.id <> all (p_chunk) order by t.id limit 1
+        where t.sha256 = c.sha256 and t.headings = c.headings and t.id <> all (p_chunk) order by t.id limit 1 for key share
     ) twin
     where s.chunk_id = any (p_chunk)
     on conflict do nothing;
@@ -144,12 +144,15 @@ as $f$
 declare
     v_document bigint[];
     v_added boolean[];
+    v_redated bigint[];
     v_gone bigint[];
     v_reused bigint[];
     v_chunk bigint[];
 begin
     perform raise_unless_current(p_code);
-    with put as (
+    with before as (
+        select d.id, d.published_at from document d where d.uri = any (p_uri)
+    ), put as (
         insert into document as d (uri, title, mime, sha256, settings_digest, metadata, labels, body, tokens, published_at)
         select t.uri, t.title, t.mime, t.sha256, p_settings_digest, t.metadata,
                array(select jsonb_array_elements_text(t.labels)), t.body,
@@ -162,10 +165,12 @@ begin
         set title = excluded.title, mime = excluded.mime, sha256 = excluded.sha256, settings_digest = excluded.settings_digest,
             metadata = excluded.metadata, labels = excluded.labels, body = excluded.body, tokens = excluded.tokens,
             published_at = excluded.published_at, status = 'pending', error = null, updated_at = now()
-        returning d.id, d.uri, d.xmax = 0 as added
+        returning d.id, d.uri, d.xmax = 0 as added, d.published_at
     )
-    select array_agg(put.id order by t.i), array_agg(put.added order by t.i) into v_document, v_added
-    from put join unnest(p_uri) with ordinality as t (uri, i) using (uri);
+    select array_agg(put.id order by t.i), array_agg(put.added order by t.i),
+           array_agg(put.id) filter (where put.published_at is distinct from before.published_at)
+    into v_document, v_added, v_redated
+    from put join unnest(p_uri) with ordinality as t (uri, i) using (uri) left join before using (id);
 
     -- the n-th chunk with a text is the n-th old chunk with that text under the same headings
     with old as (
@@ -204,6 +209,9 @@ begin
     perform add_words(array_agg(v_chunk[w.chunk]), array_agg(w.word), array_agg(w.term), array_agg(w.count))
     from unnest(p_w_chunk, p_w_word, p_w_term, p_w_count) as w (chunk, word, term, count) where v_chunk[w.chunk] is not null
     having count(*) > 0;
+    if v_redated is not null then  -- descriptions tell the date
+        perform mark_chunks_stale(array(select c.id from chunk c where c.document_id = any (v_redated)));
+    end if;
     perform settle_documents(v_document);
 
     return query

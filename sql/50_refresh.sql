@@ -86,7 +86,8 @@ end $f$;
 comment on function compose_relations(bigint[], integer, integer) is
     'Derives keywords, description and weight of relations from their facts, and their adjacency';
 
--- derive_again: after sources went. Orphans go (restrict keys make a race lose, not lose data); the rest is composed now and embedded later.
+-- derive_again: after sources went. Orphans go (restrict keys make a race lose, not lose data; relations are locked first, so that
+-- the delete sees a fact that was added meanwhile); the rest is composed now and embedded later.
 create or replace function derive_again(p_entity bigint[], p_relation bigint[], p_fragments integer, p_tokens integer)
 returns table (entities bigint, relations bigint)
 language plpgsql
@@ -96,6 +97,8 @@ declare
     v_entity bigint[];
     v_relation bigint[];
 begin
+    perform 1 from relation r where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id)
+    order by r.id for update;
     with gone as (
         delete from relation r where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id) returning r.id
     )

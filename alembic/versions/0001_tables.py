@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from alembic import context, op
 from alembic.util import CommandError
 from pgvector.sqlalchemy import HALFVEC, SPARSEVEC
 from sqlalchemy.dialects import postgresql as pg
-
-from alembic import context, op
 
 revision = "0001"
 down_revision = None
@@ -146,12 +145,12 @@ def upgrade() -> None:
         sa.Column("lease_token", sa.Uuid(), comment="whose lease: results need it"),
         sa.Column("error", sa.Text(), comment="last failure"),
         sa.PrimaryKeyConstraint("id", name=op.f("chunk_pkey")),
-        sa.UniqueConstraint("document_id", "ordinal", name=op.f("chunk_document_id_ordinal_key")),
+        sa.UniqueConstraint("document_id", "ordinal", name=op.f("chunk_document_id_ordinal_key"), deferrable=True),
         sa.CheckConstraint("start_char >= 0 and end_char > start_char", name=op.f("chunk_span_check")),
         sa.ForeignKeyConstraint(
             ["document_id"], ["document.id"], name=op.f("chunk_document_id_fkey"), ondelete="CASCADE"
         ),
-        comment="Pieces of documents. extracted_at is null: the piece waits for extraction (the table is the queue)",
+        comment="Pieces of documents; where extracted_at is null the piece waits for extraction",
     )
     op.create_index("chunk_queue_idx", "chunk", ["id"], postgresql_where=sa.text("extracted_at is null"))
     op.create_index("chunk_sha256_idx", "chunk", ["sha256"])
@@ -365,7 +364,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["relation_id"], ["relation.id"], name=op.f("adjacency_relation_id_fkey"), ondelete="CASCADE"
         ),
-        comment="Both directions of every relation (derived); its covering index answers one hop without the table",
+        comment="Both directions of every relation (derived); a covering index answers one hop",
     )
     op.create_index(
         "adjacency_hop_idx",

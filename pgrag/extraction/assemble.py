@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pgrag.folding import display_name, name_key
+from pgrag.folding import clean, display_name, name_key
 from pgrag.records import FactRecord, MentionRecord
 from pgrag.tokens import Tokenizer
 from pgrag.types import ExtractedFact, Extraction, Role
 
 MAX_NAME = 512
+MAX_STRENGTH = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,10 @@ def assemble(extraction: Extraction, tokenizer: Tokenizer) -> Assembled:
         key = _key(mention.name, dropped)
         if not key:
             continue
-        record = MentionRecord(key, display_name(mention.name), mention.type.strip(), mention.description.strip(), 0)
-        known = mentions.get(key)
-        if known is None:
-            mentions[key] = record
-        elif len(record.description) > len(known.description):
-            mentions[key] = replace(known, description=record.description, type=known.type or record.type)
+        description, type_ = clean(mention.description).strip(), clean(mention.type).strip()
+        known = mentions.setdefault(key, MentionRecord(key, display_name(mention.name), type_, description, 0))
+        longer = max(known.description, description, key=len)
+        mentions[key] = replace(known, description=longer, type=known.type or type_)
     facts = [fact for f in extraction.facts if (fact := _fact(f, mentions, dropped))]
     ordered = list(mentions.values())
     mention_tokens = tokenizer.count_many([m.description for m in ordered])
@@ -48,13 +47,13 @@ def assemble(extraction: Extraction, tokenizer: Tokenizer) -> Assembled:
     return Assembled(
         tuple(replace(m, tokens=n) for m, n in zip(ordered, mention_tokens, strict=True)),
         tuple(replace(f, tokens=n) for f, n in zip(facts, fact_tokens, strict=True)),
-        tuple(dict.fromkeys(k.strip() for k in extraction.keywords if k.strip())),
+        _keywords(extraction.keywords),
         dropped,
     )
 
 
 def _fact(fact: ExtractedFact, mentions: dict[str, MentionRecord], dropped: Counter[str]) -> FactRecord | None:
-    text = fact.text.strip()
+    text = clean(fact.text).strip()
     if not text:
         dropped["fact without a text"] += 1
         return None
@@ -70,14 +69,18 @@ def _fact(fact: ExtractedFact, mentions: dict[str, MentionRecord], dropped: Coun
             taken.add(entity.role)
         mentions.setdefault(key, MentionRecord(key, display_name(entity.name), "", "", 0))
         entities[key, role.value] = None
-    keywords = tuple(dict.fromkeys(k.strip() for k in fact.keywords if k.strip()))
-    return FactRecord(text, keywords, fact.strength, 0, _without_repeats(list(entities)))
+    strength = fact.strength if 0 < fact.strength <= MAX_STRENGTH else 1.0  # a NaN would spoil the sum of a relation
+    return FactRecord(text, _keywords(fact.keywords), strength, 0, _without_repeats(list(entities)))
 
 
 def _without_repeats(entities: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """An entity that is source or target need not be named as well."""
     ends = {key for key, role in entities if role != Role.NAMED.value}
     return tuple((key, role) for key, role in entities if role != Role.NAMED.value or key not in ends)
+
+
+def _keywords(keywords: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(k for k in (clean(keyword).strip() for keyword in keywords) if k))
 
 
 def _key(name: str, dropped: Counter[str]) -> str:

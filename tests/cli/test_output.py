@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pgrag.cli.app import _fail, _single_cause
 from pgrag.cli.documents import _matching
 from pgrag.cli.log import configure_logging
 from pgrag.cli.mask import mask, secrets_of
 from pgrag.cli.output import amount, emit_json, fields, jsonable, one_line, plain, size, table
 from pgrag.cli.progress import ingest_progress
+from pgrag.cli.session import Session
+from pgrag.errors import DatabaseError, DocumentError
 from pgrag.types import IngestProgress, IngestReport, Mode
 
 
@@ -135,3 +138,39 @@ def test_delete_understands_uris_paths_folders_and_files_of_many_documents(
     assert _matching(["rows.jsonl"], stored) == [f"{base}/rows.jsonl#1"]
     assert _matching([f"{base}/a.md", "a.md"], stored) == [f"{base}/a.md"], "each document once"
     assert _matching(["gone.md", "http://x/y"], stored) == ["gone.md", "http://x/y"], "reported as missing"
+
+
+def test_an_error_is_masked_put_on_one_line_and_given_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(dsn="postgresql://ann:s3cret-word@db/x")
+    error = DatabaseError("cannot reach postgresql://ann:s3cret-word@db/x\n(s3cret-word)")
+    assert _fail(session, [], error) == 3
+    assert capsys.readouterr() == ("", "pgrag: error: cannot reach postgresql://ann:***@db/x (***)\n")
+    assert _fail(session, ["--json"], error) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"error": {"type": "DatabaseError", "message": "cannot reach postgresql://ann:***@db/x (***)"}}
+
+
+def test_an_unexpected_error_is_called_a_bug_and_shows_its_traceback_only_when_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    try:
+        raise ValueError("no password=hunter2 here")
+    except ValueError as raised:
+        error = raised
+    assert _fail(Session(), [], error) == 1
+    assert capsys.readouterr().err == (
+        "pgrag: error: ValueError: no password=*** here (this is a bug in pgrag, please report it; "
+        "run the same command again with -v for the details)\n"
+    )
+    assert _fail(Session(verbose=1), [], error) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback ")
+    assert "hunter2" not in shown
+    assert _fail(Session(), [], OSError(28, "No space left on device")) == 1
+    assert "bug" not in capsys.readouterr().err
+
+
+def test_the_error_inside_a_task_group_is_the_one_that_is_told() -> None:
+    inner = DocumentError("one")
+    assert _single_cause(BaseExceptionGroup("x", [ValueError("two"), ExceptionGroup("y", [inner])])) is inner
+    assert _single_cause(inner) is inner

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
+from pydantic import SecretStr
 
 from pgrag.config import Settings
 
@@ -29,7 +30,7 @@ class Identity:
 
 
 def settings_for(dsn: str, workspace: str = "default", **values: Any) -> Settings:
-    return Settings(dsn=dsn, workspace=workspace, **values)
+    return Settings(dsn=SecretStr(dsn), workspace=workspace, **values)
 
 
 def run(dsn: str, statement: str | Composed, *values: Any) -> list[tuple[Any, ...]]:

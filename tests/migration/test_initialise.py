@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from pgrag.config import Settings
+from pgrag.config import load_settings
 from pgrag.errors import (
     ConfigError,
     DatabaseError,
@@ -203,7 +203,7 @@ def test_a_malformed_dsn_is_refused_without_repeating_it(dsn: str) -> None:
 
 def test_no_dsn() -> None:
     with pytest.raises(ConfigError, match="PGRAG_DSN"):
-        initialise(Settings(), Identity())
+        initialise(load_settings(environ={}), Identity())
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])

@@ -61,7 +61,8 @@ def test_functions_a_release_no_longer_has_go(made: str, release: Release) -> No
     )
     assert release.upgrade(made) == [f"revision {head()}", "SQL code created"]
     assert one(made, "select e from pgrag.extra_view") == "a%b:c"
-    assert re.search("SQL code is .* run `pgrag db upgrade`", *check(settings_for(made)))
+    [problem] = check(settings_for(made))
+    assert re.fullmatch("the SQL code is .*, this release has .*: run `pgrag db upgrade`", problem)
     upgrade(settings_for(made))
     assert check(settings_for(made)) == []
     assert one(made, "select to_regproc('pgrag.extra') is null and to_regclass('pgrag.extra_view') is null") is True

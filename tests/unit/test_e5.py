@@ -187,8 +187,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
 
 def test_blas_is_limited_before_numpy_is_there() -> None:
     code = (
-        "import os; from pgrag.llm.keyless import limit_blas_threads; early = limit_blas_threads();"
-        "import numpy; print(early, limit_blas_threads(), *map(os.environ.get, ('OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')))"
+        "from os import environ; from pgrag.llm.keyless import limit_blas_threads; early = limit_blas_threads();"
+        "import numpy; print(early, limit_blas_threads(), environ['OPENBLAS_NUM_THREADS'], environ['MKL_NUM_THREADS'])"
     )
     environ = {**os.environ, "MKL_NUM_THREADS": "3"}
     environ.pop("OPENBLAS_NUM_THREADS", None)

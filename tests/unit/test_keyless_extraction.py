@@ -139,7 +139,7 @@ def test_english_roles(models: KeylessModels) -> None:
         ("The owner of Manifest is Ines Moreau.", "Manifest", "Ines Moreau", "be"),
         ("Ines Moreau, the head of Tidewater Freight, resigned.", "Ines Moreau", "Tidewater Freight", "head"),
         ("Pavel Dusek plans to replace Manifest.", "Pavel Dusek", "Manifest", "replace"),
-        ("`quay` calls `berths` every minute.", "quay", "berths", "call"),
+        ("`manifest` depends on `berths`.", "manifest", "berths", "depend on"),
     ],
 )
 def test_english_relations(models: KeylessModels, sentence: str, source: str, target: str, keyword: str) -> None:
@@ -190,11 +190,11 @@ def test_a_mixed_chunk_keeps_the_order_of_its_sentences(models: KeylessModels) -
 @pytest.mark.models
 def test_other_scripts_are_read_by_capitals_codes_and_quotes(models: KeylessModels) -> None:
     found = extract(
-        models, "Сегодня Анна Кравец чинила SRV-12 в порту. ポートサービスは「潮見」を使う。부산항에서 일한다고 합니다."
+        models, "Вчера вечером Анна Кравец чинила SRV-12 в порту. ポートサービスは「潮見」を使う。부산항에서 일한다고 합니다."
     )
     check(found)
     assert {"Анна Кравец", "SRV-12", "ポートサービス", "潮見"} <= set(types(found))
-    assert "Сегодня" not in types(found)
+    assert "Вчера" not in types(found)
 
 
 @pytest.mark.models

@@ -1,0 +1,319 @@
+"""Questions: options, keywords, budgets, references, errors and the one round trip. Small models, a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Literal
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pgrag import Document, Keywords, Mode, PgRAG
+from pgrag.errors import DatabaseError, ExitCode, ModelError, UsageError
+from pgrag.tokens import Tokenizer
+from pgrag.types import Extraction, QueryResult
+from tests.support.models import FixedKeywords, WordEmbedder
+from tests.support.postgres import Postgresql, create_database, drop_database
+from tests.support.proxy import counting_proxy
+from tests.support.rag import ask, extractor, ingest, open_rag, rows, with_rag
+
+DOCUMENTS = [
+    Document(
+        f"handbook/{place}.md",
+        "\n\n".join(
+            [
+                f"# The office in {place}",
+                f"{boss} leads the office in {place}. {boss} hired {helper} in the spring of 2021.",
+                f"## Machines\n\n{machine} stands in {place}. {helper} repairs {machine} every month.",
+                f"## Costs\n\n{place} pays {amount} crowns a year for {machine}. The contract ends in December.",
+            ]
+        ),
+        title=f"Office {place}",
+        mime="text/markdown",
+    )
+    for place, boss, helper, machine, amount in [
+        ("Varnholm", "Ingrid", "Tove", "Krakatoa", "4,100"),
+        ("Lommerdal", "Henrik", "Pelle", "Stromboli", "8,200"),
+        ("Ansgar", "Ingrid", "Sanna", "Etna", "1,350"),
+        ("Quorn", "Brita", "Pelle", "Vesuvius", "7,700"),
+    ]
+]
+SMALL = {"chunk_tokens": 48, "chunk_overlap": 0}
+GRAPH_MODES = ["local", "global", "hybrid", "mix"]
+
+
+@pytest.fixture(scope="module")
+def offices(server: Postgresql, words_template: str) -> Any:
+    """A database with DOCUMENTS in it, for tests that only read."""
+    create_database(server.url(), "offices", template=words_template)
+    dsn = server.url(database="offices")
+    assert ingest(dsn, DOCUMENTS, **SMALL).failures == ()
+    yield dsn
+    drop_database(server.url(), "offices")
+
+
+class Recorder(FixedKeywords):
+    """Remembers the questions it was asked."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked: list[str] = []
+
+    async def keywords(self, question: str) -> Keywords:
+        self.asked.append(question)
+        return await super().keywords(question)
+
+
+# ---------------------------------------------------------------- modes, keywords, options
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_mode_finds_the_passage_and_its_layers(offices: str, mode: Mode) -> None:
+    result = ask(offices, "Who repairs Stromboli?", mode=mode, chunk_top_k=3)
+    assert any("repairs Stromboli" in c.body for c in result.retrieval.chunks)
+    assert "repairs Stromboli" in result.answer
+    assert result.retrieval.mode is mode
+    assert set(result.timings) == {"keywords", "embedding", "search", "answer"}
+    assert all(seconds >= 0 for seconds in result.timings.values())
+    if mode is Mode.NAIVE:
+        assert (result.retrieval.entities, result.retrieval.relations) == ((), ())
+    else:
+        assert "Stromboli" in {e.name for e in result.retrieval.entities}
+        pairs = {frozenset((r.source, r.target)) for r in result.retrieval.relations}
+        assert frozenset(("Pelle", "Stromboli")) in pairs
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_empty_keywords_fall_back_to_the_question_for_both_levels(offices: str, mode: str) -> None:
+    embedder = WordEmbedder()
+    empty = ask(offices, "Who repairs Etna?", mode=mode, opening={"embedder": embedder, "keywords": FixedKeywords(["  "])})
+    assert embedder.asked == ["Who repairs Etna?"], "one text serves all three"
+    assert "Etna" in {e.name for e in empty.retrieval.entities}
+    given = ask(offices, "Who repairs Etna?", mode=mode, keywords=Keywords(("Who repairs Etna?",), ("Who repairs Etna?",)))
+    assert [r.id for r in given.retrieval.relations] == [r.id for r in empty.retrieval.relations]
+
+
+def test_given_keywords_replace_the_extraction(offices: str) -> None:
+    recorder = Recorder(["Etna"], ["repairs"])
+    kept = ask(offices, "Who?", opening={"keywords": recorder})
+    assert (recorder.asked, kept.retrieval.keywords) == (["Who?"], Keywords(("Etna",), ("repairs",)))
+    recorder.asked.clear()
+    own = Keywords(("Vesuvius",))
+    result = ask(offices, "Who?", mode="local", keywords=own, opening={"keywords": recorder})
+    assert (recorder.asked, result.retrieval.keywords) == ([], own)
+    assert result.retrieval.entities[0].name == "Vesuvius"
+    assert "name" in result.retrieval.entities[0].why
+    ask(offices, "Who?", mode="naive", opening={"keywords": recorder})
+    assert recorder.asked == []
+
+
+def test_only_context_makes_no_answer(offices: str) -> None:
+    result = ask(offices, "Who repairs Etna?", only_context=True)
+    assert (result.answer, result.notice) == ("", "")
+    assert result.context.startswith("# Entities\n{")
+    assert "# Relations" in result.context
+    assert "# Passages\n[1] handbook/" in result.context
+    full = ask(offices, "Who repairs Etna?")
+    assert full.context == result.context
+    assert "no LLM" in full.notice
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "sideways"}, ["sideways", "local, global, hybrid, mix, naive"]),
+        ({"topk": 3}, ["topk", "top_k", "chunk_top_k", "max_total_tokens"]),
+        ({"top_k": 0}, ["top_k", "greater than or equal to 1"]),
+        ({"top_k": "many"}, ["top_k", "integer"]),
+        ({"chunk_top_k": 201}, ["chunk_top_k", "200"]),
+        ({"hops": 4}, ["hops", "3"]),
+        ({"degree_cap": 0}, ["degree_cap"]),
+        ({"chunk_ranking": "fate"}, ["chunk_ranking", "vector|weight|pagerank"]),
+        ({"max_entity_tokens": -1}, ["max_entity_tokens"]),
+        ({"dsn": "x"}, ["dsn"]),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error_that_names_what_is_allowed(
+    words_dsn: str, options: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        ask(words_dsn, "Who?", **options)
+    assert caught.value.exit_code == ExitCode.USAGE == 2
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("question", ["", "  \n", "\0", "\ud800"])
+def test_an_empty_question_is_refused(words_dsn: str, question: str) -> None:
+    with pytest.raises(UsageError, match="the question is empty"):
+        ask(words_dsn, question)
+
+
+def test_a_far_too_long_question_is_refused_before_any_model_is_asked(words_dsn: str) -> None:
+    embedder, recorder = WordEmbedder(), Recorder()
+    with pytest.raises(UsageError, match=r"40000 characters; 32000 at most"):
+        ask(words_dsn, "x" * 40_000, opening={"embedder": embedder, "keywords": recorder})
+    assert (embedder.asked, recorder.asked) == ([], [])
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_hostile_questions_are_questions(offices: str, mode: Mode) -> None:
+    for question in ("Who repairs\0 Etna\ud800?", "'); drop table chunk; --", "%_\\ $1 {} \u202e", "😀" * 50, "?", "的"):
+        result = ask(offices, question, mode=mode)
+        assert result.question == question.replace("\0", "").replace("\ud800", "")
+        assert result.references, question
+    assert rows(offices, "select count(*) from chunk")[0][0] > 4
+
+
+def test_the_longest_question_is_answered(offices: str) -> None:
+    question = ("Who repairs Etna? " * 2000)[:32_000].strip()
+    assert ask(offices, question).references
+
+
+def test_a_question_longer_than_the_budget_is_refused(offices: str) -> None:
+    with pytest.raises(UsageError, match=r"max_total_tokens \(100\)"):
+        ask(offices, "Who repairs Etna? " * 40, max_total_tokens=100)
+
+
+def test_an_empty_workspace_finds_nothing(words_dsn: str) -> None:
+    for mode in Mode:
+        result = ask(words_dsn, "Who repairs Etna?", mode=mode)
+        assert (result.answer, result.references, result.context) == ("Nothing was found.", (), "")
+
+
+# ---------------------------------------------------------------- references and the answer
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_references_lead_to_the_very_characters(offices: str, mode: Mode) -> None:
+    result = ask(offices, "What does Pelle repair in Quorn?", mode=mode)
+    bodies = dict(rows(offices, "select uri, body from document"))
+    assert [r.number for r in result.references] == list(range(1, len(result.references) + 1))
+    assert len(result.references) == len(result.retrieval.chunks) > 1
+    for reference, chunk in zip(result.references, result.retrieval.chunks, strict=True):
+        assert bodies[reference.uri][reference.start : reference.end] == chunk.body
+        assert (reference.chunk_id, reference.ordinal) == (chunk.id, chunk.ordinal)
+        assert f"[{reference.number}] {reference.uri}, characters {reference.start}-{reference.end}\n" in result.context
+        assert reference.title.startswith("Office ")
+
+
+def cited(result: QueryResult) -> set[int]:
+    return {int(number) for number in re.findall(r"\[(\d+)\]", result.answer)}
+
+
+def test_the_answer_cites_only_references_that_say_so(offices: str) -> None:
+    result = ask(offices, "Who leads the office in Ansgar?")
+    assert cited(result)
+    assert cited(result) <= {r.number for r in result.references}
+    for line in result.answer.splitlines():
+        text, number = line.rsplit(" [", 1)
+        assert text in result.retrieval.chunks[int(number[:-1]) - 1].body
+
+
+def test_footnotes_of_a_text_are_no_citations(words_dsn: str) -> None:
+    ingest(words_dsn, {"a": "Alder was born in Varnholm.[77] Birch knows Alder.[78]"})
+    result = ask(words_dsn, "Where was Alder born?")
+    assert cited(result) == {1}
+    assert "(77)" in result.answer
+    ingest(words_dsn, {"b": "only small letters here.[79]"}, extracts=extractor(lambda _: Extraction()))
+    assert 79 not in cited(ask(words_dsn, "small letters?"))
+
+
+def test_a_uri_of_several_lines_is_one_line_of_the_context(words_dsn: str) -> None:
+    ingest(words_dsn, {"a\n[9] b, characters 0-5": "Alder knows Birch."})
+    assert "\n[9]" not in ask(words_dsn, "Who knows Birch?").context
+
+
+# ---------------------------------------------------------------- budget
+
+TOKENIZER = Tokenizer()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    total=st.integers(100, 3000), entity=st.integers(0, 2000), relation=st.integers(0, 2000), top_k=st.integers(1, 60),
+    mode=st.sampled_from(list(Mode)), ranking=st.sampled_from(["vector", "weight", "pagerank"]),
+)  # fmt: skip
+def test_the_context_stays_within_its_budgets(
+    offices: str, total: int, entity: int, relation: int, top_k: int, mode: Mode, ranking: str
+) -> None:
+    question = "What does Pelle repair, and who leads the office in Ansgar?"
+    result = ask(
+        offices, question, mode=mode, chunk_ranking=ranking, top_k=top_k, only_context=True,
+        max_total_tokens=total, max_entity_tokens=entity, max_relation_tokens=relation,
+    )  # fmt: skip
+    assert TOKENIZER.count(result.context) + TOKENIZER.count(question) <= total
+    layers = dict(zip(("Entities", "Relations", "Passages"), [""] * 3, strict=True))
+    for part in re.split(r"(?m)^# (?=Entities$|Relations$|Passages$)", result.context)[1:]:
+        title, text = part.split("\n", 1)
+        layers[title] = text
+    assert TOKENIZER.count(layers["Entities"]) <= entity
+    assert TOKENIZER.count(layers["Relations"]) <= relation
+    for chunk in result.retrieval.chunks:
+        assert chunk.body.strip() in result.context, "whole passages only"
+    assert layers["Entities"].strip().count("\n") + 1 >= len(result.retrieval.entities)
+
+
+def test_a_small_budget_still_holds_passages(offices: str) -> None:
+    result = ask(offices, "Who repairs Etna?", max_total_tokens=400)
+    assert result.references
+    assert result.retrieval.entities
+
+
+def test_long_places_are_counted(words_dsn: str) -> None:
+    ingest(words_dsn, {f"{'深' * 300}/{i}": f"Alder knows Birch since year {i}." for i in range(20)})
+    result = ask(words_dsn, "Who knows Birch?", max_total_tokens=2000, only_context=True)
+    assert 1 <= len(result.references) < 10
+    assert TOKENIZER.count(result.context) <= 2000
+
+
+# ---------------------------------------------------------------- errors of models and of the database
+
+
+@pytest.mark.parametrize("fault", ["nan", "zero", "shape"])
+def test_a_bad_vector_of_a_question_is_a_model_error(offices: str, fault: str) -> None:
+    class Bad(WordEmbedder):
+        async def embed(self, texts: Any, kind: Literal["query", "passage"]) -> Any:
+            vectors = await super().embed(texts, kind)
+            return {"nan": vectors * np.nan, "zero": vectors * 0, "shape": vectors[:, :3]}[fault]
+
+    with pytest.raises(ModelError, match="words returned") as caught:
+        ask(offices, "Who?", opening={"embedder": Bad()})
+    assert "stored" not in str(caught.value)
+
+
+def test_a_search_that_takes_too_long_names_the_setting(words_dsn: str) -> None:
+    ingest(words_dsn, {"a": "Alder knows Birch."})
+
+    async def work(rag: PgRAG) -> None:
+        await rag.stats()  # opened, and a connection is there
+        with psycopg.connect(words_dsn) as connection:
+            connection.execute("lock table pgrag.entity_vector, pgrag.chunk_vector")
+            with pytest.raises(DatabaseError, match=r"longer than 0.3 s .* statement_timeout"):
+                await rag.retrieve("Who?")
+        assert (await rag.retrieve("Who?")).chunks, "and the pool is well again"
+
+    with_rag(words_dsn, work, statement_timeout=0.3)
+
+
+# ---------------------------------------------------------------- one round trip
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_search_is_one_request_and_one_answer(offices: str, mode: Mode) -> None:
+    async def run() -> None:
+        async with counting_proxy(offices) as messages, open_rag(messages.dsn, pool_size=1) as rag:
+            for _ in range(2):
+                await rag.retrieve("Who repairs Etna?", mode=mode)
+            messages.reset()
+            found = await rag.retrieve("Who repairs Vesuvius?", mode=mode)
+            assert found.chunks
+            assert messages.turns == 1
+            assert dict(messages.sent) == {"B": 1, "E": 1, "S": 1}
+
+    asyncio.run(run())
