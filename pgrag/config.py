@@ -35,7 +35,27 @@ class Settings(BaseModel):
     statement_timeout: float = Field(60.0, gt=0, description="seconds a search statement may take")
 
     llm_model: str | None = Field(None, description="LiteLLM model for extraction, keywords and answers")
+    extraction_model: str | None = Field(None, description="model for extraction and summaries; none: llm_model")
+    keyword_model: str | None = Field(None, description="model for a question's keywords; none: llm_model")
+    answer_model: str | None = Field(None, description="model for answers; none: llm_model")
+    llm_api_base: str | None = Field(None, description="URL of the server of these models; none: the provider's own")
+    llm_api_key: SecretStr | None = Field(None, description="their key; none: the provider's own variable")
+    llm_concurrency: int = Field(4, ge=1, le=1000, description="requests to these models at a time")
+    llm_timeout: float = Field(180.0, gt=0, description="seconds an answer, or a stream's next piece, may take")
+    llm_retries: int = Field(5, ge=0, le=100, description="repetitions of a request that may yet succeed")
+    max_output_tokens: int | None = Field(None, ge=1, description="tokens of an answer at most; none: the model's own")
+    temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature; left out where a model refuses it")
+    max_cost: float | None = Field(None, ge=0, description="US dollars a run may spend on models; none: no limit")
     embedding_model: str | None = Field(None, description="LiteLLM embedding model; none: the keyless one")
+    embedding_dimension: int | None = Field(
+        None, ge=1, le=4000, description="length of its vectors, asked of models that can shorten them; none: its own"
+    )
+    embedding_query_prefix: str = Field("", description="text before each question, e.g. 'query: ' for E5 models")
+    embedding_passage_prefix: str = Field("", description="text before each passage, e.g. 'passage: ' for E5 models")
+    embedding_api_base: str | None = Field(None, description="URL of the embedding server; none: the provider's own")
+    embedding_api_key: SecretStr | None = Field(None, description="its key; none: the provider's own variable")
+    embedding_concurrency: int = Field(16, ge=1, le=1000, description="embedding requests at a time")
+    embedding_timeout: float = Field(60.0, gt=0, description="seconds an embedding request may take")
     tokenizer: str = Field("o200k_base", description="tiktoken encoding that counts tokens")
 
     chunk_tokens: int = Field(1200, ge=16, le=100_000, description="tokens of a chunk at most")

@@ -48,6 +48,16 @@ class ModelError(PgragError):
     """A model or model server failed, or returned something that cannot be used."""
 
 
+class ModelAccessError(ModelError):
+    """The model server refuses key, model or account: no request will succeed before that is put right."""
+
+
+class BudgetError(PgragError):
+    """The setting max_cost is reached: what is done is kept, and the same command goes on with a higher limit."""
+
+    exit_code = ExitCode.BUDGET
+
+
 class DatabaseError(PgragError):
     """The database cannot be reached or refused a statement."""
 

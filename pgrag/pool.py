@@ -62,9 +62,12 @@ def translate(error: BaseException, settings: Settings) -> PgragError:
 def connection_arguments(settings: Settings) -> dict[str, Any]:
     """Arguments of `asyncpg.connect` for the DSN of the settings; libpq's URIs and keyword strings both work."""
     assert settings.dsn is not None  # noqa: S101 - the caller resolves the embedded server first
+    dsn = settings.dsn.get_secret_value()
     try:
-        values = {k: str(v) for k, v in conninfo_to_dict(settings.dsn.get_secret_value()).items() if v is not None}
-    except ProgrammingError:  # its text repeats the password
+        if "\0" in dsn:
+            raise ValueError("a NUL, where libpq would stop reading")
+        values = {k: str(v) for k, v in conninfo_to_dict(dsn).items() if v is not None}
+    except (ProgrammingError, ValueError):  # its text repeats the password
         raise ConfigError(
             "the dsn is not a PostgreSQL connection string: write postgresql://user@host:port/database"
         ) from None

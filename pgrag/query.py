@@ -112,17 +112,17 @@ class QuotingAnswerer:
             quoted.setdefault(text, number[chunk_id])
         if not quoted:
             return "\n".join(f"{_shortened(c)} [{n}]" for n, c in enumerate(retrieval.chunks[:3], 1))
-        return "\n".join(f"{_uncited(text)} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
+        return "\n".join(f"{_quotable(text)} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
 
 
 def _shortened(chunk: RetrievedChunk, limit: int = 300) -> str:
-    text = " ".join(chunk.body.split())
-    return _uncited(text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …")
+    text = _quotable(chunk.body)
+    return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …"
 
 
-def _uncited(text: str) -> str:
-    """The text without what would read as a citation of ours: footnotes such as [12]."""
-    return re.sub(r"\[(\d+)\]", r"(\1)", text)
+def _quotable(text: str) -> str:
+    """The text on one line, without what would read as a citation of ours: footnotes such as [12]."""
+    return re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split()))
 
 
 class Searcher:

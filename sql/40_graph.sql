@@ -28,7 +28,8 @@ $f$;
 comment on function mark_chunks_stale(bigint[]) is 'Marks all entities and relations that these chunks name for refresh';
 
 -- link_names: the entity of each key, made where there is none. Aliases stay locked against a merge until the end.
--- Keys are taken in one order by everybody, so writers never deadlock; a name made twice at once is given up by the loser.
+-- Keys are taken in one order by everybody, so writers never deadlock; a name made twice at once is given up by the loser. What a
+-- deletion takes away between two statements must not be left out silently: the transaction fails and is repeated.
 create or replace function link_names(p_key text[], p_name text[], p_type text[])
 returns table (key text, entity_id bigint)
 language plpgsql
@@ -37,6 +38,7 @@ as $f$
 declare
     v_key text[];
     v_id bigint[];
+    v_found bigint;
 begin
     perform 1 from entity_alias a where a.key = any (p_key) order by a.key collate "C" for key share;
     with missing as (
@@ -58,6 +60,10 @@ begin
     delete from entity e where e.id = any (v_id) and not exists (select from entity_alias a where a.entity_id = e.id);
     return query
     select a.key, a.entity_id from entity_alias a where a.key = any (p_key) order by a.key collate "C" for key share;
+    get diagnostics v_found = row_count;
+    if v_found < (select count(distinct k) from unnest(p_key) as k) then
+        raise exception 'an entity was removed meanwhile' using errcode = 'serialization_failure';
+    end if;
 end $f$;
 comment on function link_names(text[], text[], text[]) is 'The entity each normal form stands for; makes entities for new ones';
 
@@ -75,6 +81,9 @@ begin
     update fact f set relation_id = r.id
     from fact_pairs(p_fact) p join relation r on r.source = p.source and r.target = p.target
     where f.id = p.fact_id and f.relation_id is distinct from r.id;
+    if exists (select from fact_pairs(p_fact) p join fact f on f.id = p.fact_id where f.relation_id is null) then
+        raise exception 'a relation was removed meanwhile' using errcode = 'serialization_failure';
+    end if;
     select array_agg(distinct f.relation_id) into v_relation from fact f where f.id = any (p_fact) and f.relation_id is not null;
     return v_relation;
 end $f$;

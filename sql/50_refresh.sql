@@ -2,6 +2,7 @@
 -- tokens is set to the size in bytes, which no tokenizer exceeds, until refresh has counted.
 
 -- compose: fragments of one description. The newest, then the longest, until p_fragments or p_tokens; told oldest first.
+-- A relation's profile holds the names of its ends: those of an entity that gets another name are marked (so: entities first).
 create or replace function compose_entities(p_entity bigint[], p_fragments integer, p_tokens integer) returns void
 language sql
 set search_path from current
@@ -31,13 +32,20 @@ as $f$
         from fragments where n <= p_fragments and (total <= p_tokens or n = 1) group by entity_id
     ), counts as (
         select entity_id, count(distinct chunk_id) as mentions from m group by entity_id
+    ), composed as (
+        update entity e
+        set name = n.name, type = coalesce(t.type, ''), description = coalesce(d.description, ''), mentions = c.mentions,
+            degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
+            tokens = line_bytes(array[n.name, t.type, d.description])
+        from names n join counts c using (entity_id) join entity before on before.id = n.entity_id
+        left join types t using (entity_id) left join descriptions d using (entity_id)
+        where e.id = n.entity_id
+        returning e.id, e.name <> before.name as renamed
     )
-    update entity e
-    set name = n.name, type = coalesce(t.type, ''), description = coalesce(d.description, ''), mentions = c.mentions,
-        degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
-        tokens = line_bytes(array[n.name, t.type, d.description])
-    from names n join counts c using (entity_id) left join types t using (entity_id) left join descriptions d using (entity_id)
-    where e.id = n.entity_id
+    select mark_stale('{}', array(
+        select r.id from composed c join relation r on r.source = c.id where c.renamed
+        union
+        select r.id from composed c join relation r on r.target = c.id where c.renamed))
 $f$;
 comment on function compose_entities(bigint[], integer, integer) is 'Derives name, type, description and counts of entities from their mentions';
 
@@ -51,7 +59,7 @@ begin
         from fact f left join chunk c on c.id = f.chunk_id left join document d on d.id = c.document_id
         where f.relation_id = any (p_relation)
     ), weights as (  -- one text counts once, however often and wherever it says it
-        select relation_id, sum(strength) as weight
+        select relation_id, sum(strength::double precision) as weight  -- exact, so the order does not matter
         from (select relation_id, sha256, max(strength) as strength from f group by relation_id, sha256) t group by relation_id
     ), words as (
         select relation_id, array_agg(distinct keyword collate "C" order by keyword collate "C") as keywords

@@ -18,7 +18,7 @@ $f$;
 comment on function search_terms(text[], integer[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
 
 -- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
--- frequencies sum to p_budget at most) and those with two of the next three words
+-- frequencies sum to p_budget at most; the rarest in any case) and those with two of the next three words
 create or replace function search_words(p_word text[], p_term integer[], p_limit integer default 100, p_budget integer default 600)
 returns table (chunk_id bigint, score double precision)
 language plpgsql stable rows 100
@@ -34,11 +34,13 @@ declare
     v_weights sparsevec;
 begin
     with t as materialized (
-        select s.*, sum(s.chunks) over (order by s.n) as total, quote_literal(s.word)::tsquery::text as q from search_terms(p_word, p_term) s
+        select s.*, sum(s.chunks) over (order by s.n) as total,
+               '''' || replace(replace(s.word, '\', '\\'), '''', '''''') || '''' as q  -- quoted as tsquery wants it
+        from search_terms(p_word, p_term) s
     ), common as (
         select * from t where total > p_budget order by n limit 3
     )
-    select (string_agg(q, ' | ') filter (where total <= p_budget or (select count(*) from t) = 1))::tsquery,
+    select (string_agg(q, ' | ') filter (where total <= p_budget or n = 1))::tsquery,
            (select string_agg('(' || a.q || ' & ' || b.q || ')', ' | ') from common a join common b on a.n < b.n)::tsquery,
            (select ('{' || string_agg(term || ':' || idf::real, ',') || '}/536870912')::sparsevec
             from (select term, sum(idf) as idf from t group by term) v)

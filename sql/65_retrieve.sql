@@ -60,7 +60,8 @@ begin
         from walk w cross join lateral (
             select relation_id, other_id, row_number() over (order by weight desc, relation_id) as j
             from (select relation_id, other_id, weight from adjacency where entity_id = w.other_id
-                  order by weight desc, relation_id limit greatest(2, least(p_degree_cap, 1000) >> (2 * w.depth))) e
+                  order by weight desc, relation_id
+                  limit least(p_degree_cap, greatest(2, least(p_degree_cap, 1000) >> (2 * w.depth)))) e
         ) a
         where w.depth < p_hops and w.j <= 8
     ), local_relation as materialized (
@@ -265,7 +266,7 @@ comment on function rank_chunks(halfvec, text[], integer[], double precision, in
 
 -- find_chunks: the text layer. Candidates come through the source links of the entities and relations found (at most 50 an item), in
 -- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
--- weight: most often linked first; pagerank: rank_chunks, the rest nearest first.
+-- weight: the linked ones most often linked first; pagerank: rank_chunks, the rest nearest first.
 create or replace function find_chunks(
     p_question halfvec, p_word text[], p_term integer[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
     p_lexical double precision, p_limit integer)
@@ -312,7 +313,7 @@ begin
         where p_ranking = 'pagerank' and p_question is not null
     ), placed as (
         select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
-        from dense where p_ranking = 'vector'
+        from dense where p_ranking <> 'pagerank'
         union all
         select chunk_id, n * 4 + 1, 'words', null from lexical where p_ranking <> 'pagerank'
         union all
@@ -322,7 +323,7 @@ begin
         where p_ranking = 'vector'
           and (l.channel = 'entity' or not exists (select from linked x where x.chunk_id = l.chunk_id and x.channel = 'entity'))
         union all
-        select chunk_id, row_number() over (order by items desc, item, cos desc nulls last, chunk_id) * 4, why, items::double precision
+        select chunk_id, row_number() over (order by items desc, item, cos desc nulls last, chunk_id) * 4 - 1, why, items::double precision
         from graph where p_ranking = 'weight'
         union all
         select w.chunk_id, w.n, 'pagerank', coalesce(w.score, w.near)
@@ -365,6 +366,8 @@ declare
     v_relation_score real[];
     v_relation_why text[];
     v_tokens bigint := 0;
+    -- the budgets of both layers shrink together to what the total allows
+    v_share constant double precision := least(1, p_total_tokens / greatest(1, p_entity_tokens::double precision + p_relation_tokens));
 begin
     if p_mode is null or p_mode not in ('local', 'global', 'hybrid', 'mix', 'naive') then
         raise exception 'unknown mode %', coalesce(quote_literal(p_mode), 'null')
@@ -385,7 +388,7 @@ begin
                coalesce(sum(g.tokens), 0)
         into v_entity, v_score, v_why, v_relation, v_relation_score, v_relation_why, v_tokens
         from find_graph(p_low, p_high, p_keys, p_similar, p_mode, p_top_k, p_threshold, p_degree_cap, p_hops,
-                        p_entity_tokens, p_relation_tokens) g;
+                        floor(v_share * p_entity_tokens)::integer, floor(v_share * p_relation_tokens)::integer) g;
     end if;
     return query
     select 'entity', f.n, e.id, e.name, e.type, null, null::text[], e.description, null::real, e.tokens, f.score, f.why,

@@ -9,7 +9,8 @@ as $f$
 $f$;
 comment on function get_cached(text[]) is 'Cached responses by key';
 
--- put_cached: the first answer to a request stays; its sources are added to
+-- put_cached: the first answer to a request stays; its sources are added to. A response made from a text that is gone meanwhile is
+-- only counted: it would never go.
 create or replace function put_cached(
     p_code text, p_key text, p_purpose text, p_model text, p_response text, p_prompt_tokens bigint, p_completion_tokens bigint,
     p_cost numeric, p_chunk bigint[])
@@ -19,12 +20,15 @@ set search_path from current
 as $f$
 begin
     perform raise_unless_current(p_code);
-    insert into llm_cache (key, purpose, model, response, prompt_tokens, completion_tokens, cost)
-    values (p_key, p_purpose, p_model, p_response, p_prompt_tokens, p_completion_tokens, p_cost)
-    on conflict on constraint llm_cache_pkey do nothing;
-    insert into llm_cache_source (cache_key, chunk_id)
-    select p_key, c.id from chunk c where c.id = any (p_chunk) order by c.id
-    on conflict on constraint llm_cache_source_pkey do nothing;
+    perform 1 from chunk c where c.id = any (p_chunk) order by c.id for key share;
+    if not exists (select from unnest(p_chunk) as p (id) where not exists (select from chunk c where c.id = p.id)) then
+        insert into llm_cache (key, purpose, model, response, prompt_tokens, completion_tokens, cost)
+        values (p_key, p_purpose, p_model, p_response, p_prompt_tokens, p_completion_tokens, p_cost)
+        on conflict on constraint llm_cache_pkey do nothing;
+        insert into llm_cache_source (cache_key, chunk_id)
+        select distinct p_key, p.id from unnest(p_chunk) as p (id)
+        on conflict on constraint llm_cache_source_pkey do nothing;
+    end if;
     insert into llm_usage as u (purpose, model, document_id, calls, prompt_tokens, completion_tokens, cost)
     values (p_purpose, p_model, (select min(c.document_id) from chunk c where c.id = any (p_chunk)), 1, p_prompt_tokens,
             p_completion_tokens, p_cost)

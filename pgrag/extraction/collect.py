@@ -23,14 +23,15 @@ SELF_LOOP = "self loop"
 REPEATED = "repeated record"
 TEMPLATE = "template of the format"
 MALFORMED = "malformed record"
+MISSING_FIELDS = "missing fields"
 CUT_OFF = "cut off"
 
-_QUOTES = ('""', "''", "“”", "‘’", "``", "「」")
+_QUOTES = (('"', '"'), ("'", "'"), ("`", "`"), ("“", "”"), ("‘", "’"), ("「", "」"))
 _TEMPLATE_WORD = re.compile(
     r"entity_(?:name|type|description)|(?:source|target)_entity|relationship_(?:description|keywords|strength)"
 )
 _KEYWORD_BREAK = re.compile(r"[,，、;；|\n]")
-_NUMBER = re.compile(r"\W{0,4}([-+]?\d{1,6}(?:\.\d{1,20})?|\.\d{1,20})(?:\s?/\s?10(?:\.0)?)?\W{0,4}")
+_NUMBER = re.compile(r"[^\w+.-]{0,4}([-+]?\d{1,6}(?:\.\d{1,20})?|\.\d{1,20})(?:\s?/\s?10(?:\.0)?)?\W{0,4}")
 
 
 class Collector:
@@ -55,11 +56,16 @@ class Collector:
         if shown is None:
             return
         mention = ExtractedMention(shown, _type(type_), prose(description))
+        if is_template(mention.type):
+            self.dropped[TEMPLATE] += 1
+            return
         if self._mentions.setdefault((name_key(shown), mention.description), mention) is not mention:
             self.dropped[REPEATED] += 1
 
-    def relation(self, source: Any, target: Any, keywords: Any = (), description: Any = "", strength: Any = None) -> None:
-        """A relation, as a fact with a source and a target."""
+    def relation(
+        self, source: Any, target: Any, keywords: Any = (), description: Any = "", strength: Any = None
+    ) -> None:
+        """A relation, as a fact with a source and a target; one without description and keywords says nothing."""
         first = self._name(source)
         second = self._name(target) if first is not None else None
         if first is None or second is None:
@@ -69,7 +75,10 @@ class Collector:
             self.dropped[SELF_LOOP] += 1
             return
         words = tuple(split_keywords(keywords))
-        text = prose(description) or " ".join(part for part in (first, ", ".join(words), second) if part)
+        text = prose(description) or (f"{first} {', '.join(words)} {second}" if words else "")
+        if not text:
+            self.dropped[MISSING_FIELDS] += 1
+            return
         ends = (FactEntity(first, Role.SOURCE), FactEntity(second, Role.TARGET))
         fact = ExtractedFact(text, ends, words, as_strength(strength))
         if self._facts.setdefault((pair, text), fact) is not fact:
@@ -149,10 +158,10 @@ def unquoted(text: str) -> str:
     text = " ".join(text.split())
     for _ in range(4):
         before = text
-        if text.startswith("**") and text.endswith("**") and len(text) > 4:
+        if text.startswith("**") and text.endswith("**") and text.count("**") == 2:
             text = text[2:-2].strip()
         for opening, closing in _QUOTES:
-            if len(text) > 1 and text[0] == opening and text[-1] == closing:
+            if len(text) > 1 and text[0] == opening and text[-1] == closing and _is_pair(text[1:-1], opening, closing):
                 text = text[1:-1].strip()
         if text.count('"') % 2:
             text = text.removeprefix('"') if text.startswith('"') else text.removesuffix('"')
@@ -160,6 +169,17 @@ def unquoted(text: str) -> str:
         if text == before:
             break
     return text
+
+
+def _is_pair(inner: str, opening: str, closing: str) -> bool:
+    """Whether the quotes around belong together: they do not in `"A" and "B"`."""
+    for i, char in enumerate(inner):
+        if char in (opening, closing):
+            before, after = inner[i - 1 : i], inner[i + 1 : i + 2]
+            if opening == closing and before.isalnum() and after.isalnum():  # an apostrophe
+                continue
+            return char == opening and (opening != closing or not before.strip())
+    return True
 
 
 def prose(value: Any) -> str:
@@ -178,4 +198,6 @@ def _type(value: Any) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return str(value) if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**40) else ""
+    if isinstance(value, float):
+        return str(value) if math.isfinite(value) else ""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40 else ""

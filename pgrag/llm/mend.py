@@ -1,6 +1,6 @@
 """What models wrap around their answers, taken off: thinking, Markdown fences, prose, and JSON that is broken or cut.
 
-Everything is linear in the length of the answer, or bounded: an answer of a megabyte of brackets costs well under a second.
+Everything is linear in the length of the answer, or bounded: a megabyte of brackets costs well under a second.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ MAX_REPAIR = 200_000  # characters: the repairer takes about 10 µs each
 MAX_VALUES = 200
 MAX_SCANNED = 4_000_000  # characters looked at in all, however many places may begin a value
 
-_THINKING = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)\b[^<>\n]{0,80}>|\u25c1(/?)think\u25b7", re.IGNORECASE)
+_THINKING = re.compile(
+    r"<(/?)(?:think|thinking|thought|reasoning)\b[^<>\n]{0,80}>|\u25c1(/?)think\u25b7", re.IGNORECASE
+)
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[^\n`]{0,40}$|`{3,}(?:json\w?)?", re.MULTILINE)
 _CLOSING_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*$", re.MULTILINE)
 _VALUE = re.compile(r"\{(?=\s*+(?:[\"'“”‘’}]|\w++\s*+:))|\[(?=\s*+[\[{\"'“”‘’\]])")
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_SIGN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"|\\?\Z)|[{}\[\],]', re.DOTALL)
 _WIDE_COLON = re.compile(r"(?<=[\"”’])\s{0,8}：\s{0,8}(?=[\"“‘{\[\d])")
 _WIDE_COMMA = re.compile(r"(?<=[\"”’}\]\d])\s{0,8}，\s{0,8}(?=[\"“‘{\[\d])")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """An object or list found in an answer; `cut` if its end was missing and whatever was incomplete has been left out."""
+    """An object or list found in an answer; `cut` if its end was missing and what was incomplete has been left out."""
 
     value: dict[str, Any] | list[Any]
     cut: bool = False
@@ -79,7 +81,7 @@ def _without_thinking(answer: str) -> tuple[str, bool]:
     tags = [(m.start(), m.end(), not (m[1] or m[2])) for m in _THINKING.finditer(answer)]
     last_close = max((end for _, end, opens in tags if not opens), default=0)
     # A tag that is never closed is one only where a block begins; in a sentence it is a word of the text.
-    tags = [t for t in tags if not t[2] or t[0] < last_close or not answer[:t[0]].rpartition("\n")[2].strip()]
+    tags = [t for t in tags if not t[2] or t[0] < last_close or _at_line_start(answer, t[0])]
     if not tags:
         return answer, False
     kept: list[str] = []
@@ -98,6 +100,10 @@ def _without_thinking(answer: str) -> tuple[str, bool]:
     return "".join(kept).strip(), True
 
 
+def _at_line_start(text: str, position: int) -> bool:
+    return not text[max(0, position - 100) : position].rpartition("\n")[2].strip()
+
+
 def _strict(text: str) -> dict[str, Any] | list[Any] | None:
     if text[:1] not in ("{", "["):
         return None
@@ -110,7 +116,7 @@ def _strict(text: str) -> dict[str, Any] | list[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where a value ends; `closed` if it does. `whole` is up to where it is complete, `closers` what then is missing."""
+    """Where a value ends, `closed` if it does. Up to `whole` it is complete but for the `closers`."""
 
     end: int
     closed: bool
@@ -147,35 +153,35 @@ def _span(text: str, start: int) -> _Span:
     """From the bracket at `start` to the one that closes it, strings skipped."""
     stack: list[str] = []
     whole, closers = -1, ""
-    for match in _TOKEN.finditer(text, start):
-        token = match[0]
-        if token[0] == '"':
+    for match in _SIGN.finditer(text, start):
+        sign = match[0]
+        if sign[0] == '"':
             if match["end"] != '"':
                 break
             continue
-        if token in "{[":
+        if sign in "{[":
             if len(stack) >= MAX_DEPTH:
                 return _Span(match.end(), False, True, -1, "")
-            stack.append(token)
+            stack.append(sign)
             continue
-        if token in "}]":
-            opening = "{" if token == "}" else "["
+        if sign in "}]":
+            opening = "{" if sign == "}" else "["
             if opening in stack:
                 while stack.pop() != opening:
                     pass
             if not stack:
                 return _Span(match.end(), True, False, match.end(), "")
-        if _is_whole(stack, token):
-            whole = match.start() if token == "," else match.end()
+        if _is_whole(stack, sign):
+            whole = match.start() if sign == "," else match.end()
             closers = "".join("}" if bracket == "{" else "]" for bracket in reversed(stack))
     return _Span(len(text), False, False, whole, closers)
 
 
-def _is_whole(stack: list[str], token: str) -> bool:
+def _is_whole(stack: list[str], sign: str) -> bool:
     """Whether what stands before can be kept without losing a part of a record: not inside an object of a list."""
     if "{" in stack[stack.index("[") :] if "[" in stack else False:
         return False
-    return stack[-1] == "[" or token != ","
+    return stack[-1] == "[" or sign != ","
 
 
 def _closed(piece: str, mended: Counter[str]) -> JsonValue | None:

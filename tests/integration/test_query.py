@@ -134,7 +134,7 @@ def test_only_context_makes_no_answer(offices: str) -> None:
         ({"degree_cap": 0}, ["degree_cap"]),
         ({"chunk_ranking": "fate"}, ["chunk_ranking", "vector|weight|pagerank"]),
         ({"max_entity_tokens": -1}, ["max_entity_tokens"]),
-        ({"dsn": "x"}, ["dsn"]),
+        ({"workspace": "x"}, ["workspace"]),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_that_names_what_is_allowed(
@@ -212,7 +212,7 @@ def test_the_answer_cites_only_references_that_say_so(offices: str) -> None:
     assert cited(result) <= {r.number for r in result.references}
     for line in result.answer.splitlines():
         text, number = line.rsplit(" [", 1)
-        assert text in result.retrieval.chunks[int(number[:-1]) - 1].body
+        assert text in " ".join(result.retrieval.chunks[int(number[:-1]) - 1].body.split())
 
 
 def test_footnotes_of_a_text_are_no_citations(words_dsn: str) -> None:

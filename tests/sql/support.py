@@ -282,7 +282,9 @@ async def while_open(
 def expected_graph(documents: Iterable[NewDocument], fragments: int = 50, tokens: int = 300) -> dict[str, Any]:
     """Entities and relations that these documents state, all extracted: by key, as `snapshot` gives them."""
     mentions: dict[str, list[tuple[Any, ...]]] = defaultdict(list)  # key -> (name, type, description, date)
-    facts: dict[tuple[str, ...], list[tuple[Any, ...]]] = defaultdict(list)  # pair -> (text, keywords, strength, date, sha)
+    facts: dict[tuple[str, ...], list[tuple[Any, ...]]] = defaultdict(
+        list
+    )  # pair -> (text, keywords, strength, date, sha)
     for doc in documents:
         for new in doc.chunks:
             extraction = said(new.chunk.body)
@@ -333,7 +335,9 @@ def _description(said_of: Sequence[tuple[str, float, datetime | None]], fragment
     for text, strength, date in said_of:
         known = best.get(text, (never, 0.0))
         best[text] = (max(known[0], date or never), max(known[1], strength))
-    ranked = sorted(best, key=lambda t: (-best[t][0].timestamp() if best[t][0] != never else 1e18, -best[t][1], -len(t), t.encode()))
+    ranked = sorted(
+        best, key=lambda t: (-best[t][0].timestamp() if best[t][0] != never else 1e18, -best[t][1], -len(t), t.encode())
+    )
     kept: list[str] = []
     total = 0
     for text in ranked[:fragments]:
@@ -385,6 +389,8 @@ def texts_of(workspace: Workspace) -> dict[str, str]:
         "and (data_type in ('text', 'jsonb', 'tsvector', 'character varying', 'ARRAY'))"
     )
     return {
-        f"{table}.{column}": workspace.one(f'select coalesce(string_agg("{column}"::text, chr(10)), \'\') from pgrag."{table}"')
+        f"{table}.{column}": workspace.one(
+            f'select coalesce(string_agg("{column}"::text, chr(10)), \'\') from pgrag."{table}"'
+        )
         for table, column in columns
     }

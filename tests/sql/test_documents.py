@@ -116,7 +116,9 @@ def test_chunks_that_moved_keep_their_row_the_nth_equal_text_the_nth_row(workspa
         doc = document("u", *bodies)
         [stored] = workspace.put(doc)
         rows = chunk_rows(workspace, "u")
-        assert [row[1:5] for row in rows] == [(c.ordinal, c.body, c.start, c.end) for c in (n.chunk for n in doc.chunks)]
+        assert [row[1:5] for row in rows] == [
+            (c.ordinal, c.body, c.start, c.end) for c in (n.chunk for n in doc.chunks)
+        ]
         reused = 0
         for i, _ordinal, body, _start, _end, _headings, extracted in rows:
             old = before[body].pop(0) if before[body] else None
@@ -377,7 +379,13 @@ def test_a_response_goes_with_its_source_unless_the_same_text_lives_on(workspace
     workspace.delete("a")
     assert workspace.cache_keys() == {"twin", "b", "twin and b", "titled", "none"}
     sources = set(workspace.rows("select cache_key, chunk_id from pgrag.llm_cache_source"))
-    assert sources == {("twin", b_same), ("b", b_only), ("twin and b", b_same), ("twin and b", b_only), ("titled", titled)}
+    assert sources == {
+        ("twin", b_same),
+        ("b", b_only),
+        ("twin and b", b_same),
+        ("twin and b", b_only),
+        ("titled", titled),
+    }
     workspace.delete("titled")
     assert workspace.cache_keys() == {"twin", "b", "twin and b", "none"}, "other headings: another text"
     workspace.delete("b")
@@ -429,9 +437,21 @@ def test_a_relation_stated_anew_while_its_last_source_is_deleted_stays(
 
 
 @pytest.mark.parametrize("first", ["delete", "save"])
-def test_a_chunk_deleted_while_it_is_stored_does_not_come_back(words_dsn: str, workspace: Workspace, first: str) -> None:
+def test_a_chunk_deleted_while_it_is_stored_does_not_come_back(
+    words_dsn: str, workspace: Workspace, first: str
+) -> None:
     workspace.put(document("u", fact("A", "B", "A likes B")))
     answer = asyncio.run(while_open(words_dsn, *in_turn(first, "u", *workspace.claim())))
     assert first == "save" or answer == set()
-    for table in ("chunk", "mention", "fact", "entity", "entity_alias", "relation", "adjacency", "stale", "fact_vector"):
+    for table in (
+        "chunk",
+        "mention",
+        "fact",
+        "entity",
+        "entity_alias",
+        "relation",
+        "adjacency",
+        "stale",
+        "fact_vector",
+    ):
         assert workspace.one(f"select count(*) from pgrag.{table}") == 0, table

@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm: ClassVar[bool] = True
     server: _Server
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Silent."""
 
     def setup(self) -> None:
@@ -218,10 +218,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.owner.connected(self.connection, False)
         super().finish()
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._handle(None)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self._handle(json.loads(raw) if raw else None)
 

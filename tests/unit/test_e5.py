@@ -29,10 +29,10 @@ HOSTILE = [
     "nul\0in the middle",
     "\ud800 lone \udfff",
     "\ufdfa" * 300,
-    "a" + "\u0301" * 50_000,
-    "👩‍👩‍👧‍👦" * 200,
-    "中" * 5000,
-    "x" * 100_000,
+    "a" + "\u0301" * 3000,
+    "👩‍👩‍👧‍👦" * 60,
+    "中" * 1200,
+    "x" * 5000,
     "</s><s><mask><pad><unk>",
     "\u202e\u200f\ufeff\u2028",
     "".join(map(chr, range(32))) + "\x7f\x85",
@@ -112,7 +112,7 @@ def test_random_unicode_gives_unit_vectors(e5: E5) -> None:
     texts = []
     for _ in range(2000):
         low, high = chance.choice(ranges)
-        texts.append("".join(chr(chance.randrange(low, high)) for _ in range(chance.randrange(12))))
+        texts.append("".join(chr(chance.randrange(low, high)) for _ in range(chance.randrange(9))))
     assert_unit(e5.embed(texts, "passage"), len(texts))
 
 
@@ -128,10 +128,10 @@ def test_no_texts_no_vectors(embedder: KeylessEmbedder) -> None:
 
 @pytest.mark.models
 def test_the_embedder_keeps_order_over_threads_and_event_loops(e5: E5, embedder: KeylessEmbedder) -> None:
-    texts = [f"pallet {i} " + "of rye " * (i % 40) for i in range(120)]
+    texts = [f"pallet {i} " + "of rye " * (i % 30) for i in range(60)]
     expected = e5.embed(texts, "passage")
-    with ThreadPoolExecutor(3) as pool:  # three event loops at once share the embedder
-        results = list(pool.map(lambda _: anyio.run(embedder.embed, texts, "passage"), range(3)))
+    with ThreadPoolExecutor(2) as pool:  # two event loops at once share the embedder
+        results = list(pool.map(lambda _: anyio.run(embedder.embed, texts, "passage"), range(2)))
     for vectors in results:
         np.testing.assert_allclose(vectors, expected, atol=1e-4)
 

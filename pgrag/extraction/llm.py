@@ -1,0 +1,102 @@
+"""Extraction by a language model: one call a chunk, and one more that asks what was left out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pgrag import prompts
+from pgrag.errors import BudgetError, ExtractionError, ModelAccessError, PgragError
+from pgrag.extraction.parse import ParsedExtraction, merge_gleaned, parse_extraction
+from pgrag.llm.gateway import Gateway
+from pgrag.types import Chunk, Extraction
+
+RULES = "1"  # raise it with every change of the parser that changes results
+
+
+class LLMExtractor:
+    """Entities, relations and keywords of chunks by a model (an `Extractor`).
+
+    An answer is cached before it is read, so that neither a kill nor a better parser pays for it again.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        model: str,
+        *,
+        entity_types: Sequence[str] = prompts.ENTITY_TYPES,
+        output_language: str | None = None,
+        gleaning: int = 1,
+    ) -> None:
+        self._gateway = gateway
+        self._model = model
+        self._entity_types = tuple(entity_types)
+        self._output_language = output_language
+        self._gleaning = gleaning
+        self.label = f"LLM: extraction by {model}"
+
+    @property
+    def digest(self) -> str:
+        """Of the model, the prompts and everything that shapes the answer."""
+        files = [prompts.load(n, lang).digest for n in ("extract", "glean") for lang in prompts.LANGUAGES]
+        parts = [self._model, *files, *self._entity_types, self._output_language or "", str(self._gleaning), RULES]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    async def extract(self, chunks: Sequence[Chunk]) -> list[Extraction | PgragError]:
+        """One result a chunk, in order; a chunk whose answer cannot be had or read is an error in the list.
+
+        Raises BudgetError, and ModelAccessError where no chunk can fare better.
+        """
+        results = await asyncio.gather(*(self._extract(chunk) for chunk in chunks), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BudgetError | ModelAccessError) or (
+                isinstance(result, BaseException) and not isinstance(result, PgragError)
+            ):
+                raise result
+        return [result for result in results if isinstance(result, Extraction | PgragError)]
+
+    async def _extract(self, chunk: Chunk) -> Extraction:
+        text = chunk.model_text
+        language = prompts.language_of(text)
+        forbidden = prompts.example_names(language, text)
+        asked = prompts.extraction_messages(
+            text, language=language, entity_types=self._entity_types, output_language=self._output_language
+        )
+        answer, parsed = await self._ask("extraction", asked, chunk, forbidden)
+        extraction = parsed.extraction
+        for _ in range(self._gleaning):
+            asked = prompts.gleaning_messages(asked, answer, language=language)
+            try:
+                answer, more = await self._ask("gleaning", asked, chunk, forbidden)
+            except ExtractionError:
+                extraction = _counted(extraction, {"gleaning answer that cannot be read": 1})
+                break
+            extraction = merge_gleaned(extraction, more.extraction)
+            if not (more.extraction.mentions or more.extraction.facts):
+                break
+        return extraction
+
+    async def _ask(
+        self, purpose: str, messages: Sequence[prompts.Message], chunk: Chunk, forbidden: frozenset[str]
+    ) -> tuple[str, ParsedExtraction]:
+        result = await self._gateway.chat(
+            purpose,
+            messages,
+            model=self._model,
+            schema=prompts.schema("extraction"),
+            chunks=() if chunk.id is None else (chunk.id,),
+        )
+        parsed = parse_extraction(result.text, finish_reason=result.finish_reason, names_in_prompt=forbidden)
+        counts = {f"mended: {reason}": n for reason, n in parsed.mended.items()}
+        if not parsed.complete:
+            counts["answer cut off: raise max_output_tokens"] = 1
+        return result.text, replace(parsed, extraction=_counted(parsed.extraction, counts))
+
+
+def _counted(extraction: Extraction, more: Mapping[str, int]) -> Extraction:
+    return replace(extraction, dropped=dict(Counter(extraction.dropped) + Counter(more))) if more else extraction

@@ -1,0 +1,261 @@
+"""The way to language models: every answer is committed to the cache before anybody sees it, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from pgrag.config import Settings
+from pgrag.folding import clean
+from pgrag.llm import litellm_calls
+from pgrag.llm.flights import Flights, finish
+from pgrag.llm.litellm_models import Model
+from pgrag.llm.replies import ChatResult, ChatStream, Reply, StreamReader, read_reply
+from pgrag.llm.requests import Options, Requests
+from pgrag.llm.retry import CallError
+from pgrag.llm.spending import Usage
+
+logger = logging.getLogger(__name__)
+
+Messages = Sequence[Mapping[str, str]]
+Schema = type[BaseModel] | Mapping[str, Any]
+
+
+class ResponseCache(Protocol):
+    """Keeps what was paid for (the store does). What a call says is committed when it returns."""
+
+    async def get_cached(self, keys: Sequence[str]) -> Mapping[str, str]:
+        """The responses that are there, by key."""
+
+    async def put_cached(
+        self,
+        key: str,
+        purpose: str,
+        model: str,
+        response: str,
+        prompt_tokens: int,
+        completion_tokens: int,
+        cost: Decimal,
+        chunks: Sequence[int],
+    ) -> None:
+        """Keeps a response (JSON text) with the ids of the chunks it was made from, and counts one call."""
+
+    async def count_usage(
+        self, purpose: str, model: str, prompt_tokens: int, completion_tokens: int, cost: Decimal
+    ) -> None:
+        """Counts one call whose response is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    purpose: str
+    messages: list[dict[str, str]]
+    model: str
+    schema: Schema | None
+    prompt_digest: str
+    chunks: tuple[int, ...]
+    max_tokens: int | None
+
+    @property
+    def texts(self) -> list[str]:
+        return [message["content"] for message in self.messages]
+
+
+class Gateway:
+    """Asks language models through `cache`, which may be set later. Safe to share between tasks, loops and threads.
+
+    Raises ModelError, its ModelAccessError where no request can succeed, and BudgetError at the setting max_cost.
+    `sleep` waits between repetitions.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cache: ResponseCache | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.settings = settings
+        self.cache = cache
+        self.requests = Requests(settings, sleep)
+        self._flights: Flights[ChatResult] = Flights()
+
+    @property
+    def usage(self) -> Usage:
+        """What was asked and spent so far."""
+        return self.requests.spending.usage
+
+    async def aclose(self) -> None:
+        """Closes the connections of this event loop; the gateway may still be used."""
+        await self.requests.aclose()
+
+    async def chat(
+        self,
+        purpose: str,
+        messages: Messages,
+        *,
+        model: str,
+        schema: Schema | None = None,
+        prompt_digest: str = "",
+        chunks: Sequence[int] = (),
+        use_cache: bool = True,
+        max_tokens: int | None = None,
+    ) -> ChatResult:
+        """The answer: from the cache, from the same request if it is under way, or asked for and committed.
+
+        `schema` (a JSON schema, or a pydantic model) asks for JSON of that form where the model can be held to it; the
+        text is not checked. `chunks` are the ids of the chunks whose text is sent; the answer goes when they go. An
+        empty answer is counted and not kept.
+        """
+        request = _Request(
+            purpose,
+            [{k: clean(v) for k, v in message.items()} for message in messages],
+            model,
+            schema,
+            prompt_digest,
+            tuple(chunks),
+            max_tokens,
+        )
+        key = self._key(request)
+
+        async def run() -> ChatResult:
+            if use_cache and (hit := await self._hit(key, model)) is not None:
+                return hit
+            return await self._ask(request, key)
+
+        result, own = await self._flights.join((key, use_cache), run)
+        if not own or result.cached:
+            self.requests.spending.add_cached()
+            return replace(result, cached=True)
+        return result
+
+    def stream(
+        self,
+        purpose: str,
+        messages: Messages,
+        *,
+        model: str,
+        prompt_digest: str = "",
+        chunks: Sequence[int] = (),
+        use_cache: bool = True,
+        max_tokens: int | None = None,
+    ) -> ChatStream:
+        """The same answer in pieces, committed with its last piece. What is in the cache comes in one piece."""
+        request = _Request(
+            purpose,
+            [{k: clean(v) for k, v in message.items()} for message in messages],
+            model,
+            None,
+            prompt_digest,
+            tuple(chunks),
+            max_tokens,
+        )
+        stream = ChatStream()
+        stream.pieces = self._pieces(stream, request, use_cache)
+        return stream
+
+    # ------------------------------------------------------------ asking
+
+    async def _ask(self, request: _Request, key: str) -> ChatResult:
+        started = time.perf_counter()
+        model, options = await self._options(request)
+
+        async def send(given: Options) -> Reply:
+            async with self.requests.slot("llm"):
+                return read_reply(model, await litellm_calls.request(model.litellm.acompletion, given))
+
+        with self.requests.budget(model, request.texts, options.get("max_tokens")):
+            reply = await self.requests.repeated("llm", options, send)
+            self.requests.spending.add(reply.bill)
+        result = reply.result(request.model)
+        await finish(self._keep(request, key, result, time.perf_counter() - started))
+        return result
+
+    async def _pieces(self, stream: ChatStream, request: _Request, use_cache: bool) -> AsyncGenerator[str, None]:
+        key = self._key(request)
+        if use_cache and (hit := await self._hit(key, request.model)) is not None:
+            self.requests.spending.add_cached()
+            stream.result = hit
+            yield hit.text
+            return
+        started = time.perf_counter()
+        model, options = await self._options(request)
+        options |= {"stream": True, "stream_options": {"include_usage": True}}
+        reader = StreamReader(model)
+
+        async def end() -> None:  # also when the caller stops in the middle
+            await reader.close()
+            reply = reader.reply(request.texts, self.settings.tokenizer)
+            self.requests.spending.add(reply.bill)
+            result = reply.result(request.model)
+            await self._keep(request, key if reader.complete else None, result, time.perf_counter() - started)
+            stream.result = result if reader.complete else None
+
+        with self.requests.budget(model, request.texts, options.get("max_tokens")):
+            async with self.requests.slot("llm"):
+                piece = await self.requests.repeated("llm", options, reader.open)
+                try:
+                    while piece is not None:
+                        yield piece
+                        piece = await reader.next()
+                except CallError as error:
+                    self.requests.fail("llm", request.model, error)
+                finally:
+                    await finish(end())
+
+    async def _options(self, request: _Request) -> tuple[Model, dict[str, Any]]:
+        model = await self.requests.model("llm", request.model)
+        options = self.requests.options("llm", model)
+        options |= {"messages": request.messages, "temperature": self.settings.temperature}
+        if (limit := request.max_tokens or self.settings.max_output_tokens) is not None:
+            options["max_tokens"] = limit
+        if request.schema is not None and model.takes_schema:
+            options["response_format"] = _response_format(request.schema)
+        return model, options
+
+    # ------------------------------------------------------------ keeping
+
+    def _key(self, request: _Request) -> str:
+        schema = request.schema.model_json_schema() if isinstance(request.schema, type) else request.schema
+        limit = request.max_tokens or self.settings.max_output_tokens
+        parts = [
+            request.purpose, request.model, request.prompt_digest, request.messages, schema, self.settings.temperature,
+            limit,
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    async def _hit(self, key: str, model: str) -> ChatResult | None:
+        response = None if self.cache is None else (await self.cache.get_cached([key])).get(key)
+        if response is None:
+            return None
+        stored = json.loads(response)
+        return ChatResult(stored["text"], stored["finish_reason"], model, cached=True)
+
+    async def _keep(self, request: _Request, key: str | None, result: ChatResult, seconds: float) -> None:
+        """Commits an answer, or only counts it: without a key, or empty."""
+        tokens = result.prompt_tokens, result.completion_tokens
+        logger.info("%s by %s: %d + %d tokens, %.1f s", request.purpose, request.model, *tokens, seconds)
+        if self.cache is None:
+            return
+        if key is None or not result.text.strip():
+            await self.cache.count_usage(request.purpose, request.model, *tokens, result.cost)
+            return
+        response = json.dumps({"text": result.text, "finish_reason": result.finish_reason}, ensure_ascii=False)
+        await self.cache.put_cached(
+            key, request.purpose, request.model, response, *tokens, result.cost, request.chunks
+        )  # fmt: skip
+
+
+def _response_format(schema: Schema) -> Any:
+    if isinstance(schema, type):
+        return schema
+    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
