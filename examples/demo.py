@@ -1,7 +1,8 @@
 """The demo: ingest the example documents, ask one question of each kind, check the answers' references.
 
-Run it by `make demo`, or `python examples/demo.py [--all]`. It needs no key, no network and no PostgreSQL: the server
-is embedded and the models run in this process. Exit code 1 if a passage that a question needs is not among the references.
+Run it by `make demo`, or `python examples/demo.py [--all]`. It needs no key, no network and no PostgreSQL: the
+server is embedded, the models run in this process. Exit code 1 if a passage that a question needs is not among the
+references.
 """
 
 from __future__ import annotations

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pgrag import prompts
 from pgrag.errors import UsageError
 from pgrag.llm.gateway import Gateway
-from pgrag.llm.keyword_answer import parse_keywords
 from pgrag.llm.mend import without_thinking
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
-from pgrag.types import Keywords, Retrieval, RetrievedChunk
+from pgrag.types import Retrieval, RetrievedChunk
 
 if TYPE_CHECKING:
     from pgrag.types import Vectors
@@ -23,11 +23,26 @@ MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How the caller wants the answer: `response_type` its form, `user_prompt` more instructions, `history` earlier turns."""
+    """How an answer shall be: `response_type` its form, `user_prompt` more instructions, `history` the turns before."""
 
     response_type: str = prompts.RESPONSE_TYPE
     user_prompt: str = ""
     history: Sequence[prompts.Message] = ()
+
+
+DEFAULT_WISHES = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with all that its answer is made of; without vector and context where nothing is searched."""
+
+    question: str
+    vector: Vectors | None
+    retrieval: Retrieval
+    context: str | None
+    wishes: Wishes
+    prompt: Sequence[prompts.Message]
 
 
 class Answerer(Protocol):
@@ -37,20 +52,16 @@ class Answerer(Protocol):
     def label(self) -> str:
         """One line for people: how answers are made."""
 
-    def prompt(self, question: str, context: str, wishes: Wishes) -> list[prompts.Message]:
-        """What a model is sent: empty where none is asked."""
+    def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
+        """What a model is sent; empty where none is asked. Without a context: the question by itself."""
 
     def overhead(self, question: str, wishes: Wishes) -> int:
         """Tokens of the prompt without the context, at most."""
 
-    async def answer(
-        self, question: str, vector: Vectors, retrieval: Retrieval, context: str, wishes: Wishes
-    ) -> str:
+    async def answer(self, asked: Asked) -> str:
         """The answer; `[n]` cites the n-th passage."""
 
-    def stream(
-        self, question: str, vector: Vectors, retrieval: Retrieval, context: str, wishes: Wishes
-    ) -> AsyncIterator[str]:
+    def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
         """The same in pieces."""
 
 
@@ -65,24 +76,23 @@ class QuotingAnswerer:
         self._store = store
         self._tokenizer = tokenizer
 
-    def prompt(self, question: str, context: str, wishes: Wishes) -> list[prompts.Message]:
-        """No model is asked."""
+    def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
+        """No model is asked. Raises UsageError for what only a model can do."""
+        if context is None or wishes != DEFAULT_WISHES:
+            raise UsageError("mode bypass, response_type, user_prompt and history need an LLM: set PGRAG_LLM_MODEL")
         return []
 
     def overhead(self, question: str, wishes: Wishes) -> int:
-        """The question's own tokens. Raises UsageError for wishes that only a model can grant."""
-        if wishes != Wishes():
-            raise UsageError("response_type, user_prompt and history need a language model: set PGRAG_LLM_MODEL")
+        """The question's own tokens."""
         return self._tokenizer.count(question)
 
-    async def answer(
-        self, question: str, vector: Vectors, retrieval: Retrieval, context: str, wishes: Wishes
-    ) -> str:
+    async def answer(self, asked: Asked) -> str:
         """The best sentence of each of the first passages and the best of all, in the order of the passages."""
-        number = {c.id: n for n, c in enumerate(retrieval.chunks, 1)}
-        if not number:
+        chunks = asked.retrieval.chunks
+        number = {c.id: n for n, c in enumerate(chunks, 1)}
+        if not number or asked.vector is None:
             return "Nothing was found."
-        facts = await self._store.rank_facts(vector, list(number), 200)
+        facts = await self._store.rank_facts(asked.vector, list(number), 200)
         best: dict[int, str] = {}
         for chunk_id, text, _ in facts:
             best.setdefault(number[chunk_id], text)
@@ -92,14 +102,12 @@ class QuotingAnswerer:
                 break
             quoted.setdefault(text, number[chunk_id])
         if not quoted:
-            return "\n".join(f"{_shortened(c)} [{n}]" for n, c in enumerate(retrieval.chunks[:3], 1))
-        return "\n".join(f"{text} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
+            return "\n".join(f"{_shortened(c)} [{n}]" for n, c in enumerate(chunks[:3], 1))
+        return "\n".join(f"{_quotable(text)} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
 
-    async def stream(
-        self, question: str, vector: Vectors, retrieval: Retrieval, context: str, wishes: Wishes
-    ) -> AsyncIterator[str]:
+    async def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
         """The whole answer as one piece."""
-        yield await self.answer(question, vector, retrieval, context, wishes)
+        yield await self.answer(asked)
 
 
 class LLMAnswerer:
@@ -111,8 +119,11 @@ class LLMAnswerer:
         self._tokenizer = tokenizer
         self.label = f"answer by {model}"
 
-    def prompt(self, question: str, context: str, wishes: Wishes) -> list[prompts.Message]:
+    def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
         """The messages of the one call that answers. Raises UsageError for a wrong history."""
+        if context is None:
+            system = [{"role": "system", "content": wishes.user_prompt}] if wishes.user_prompt.strip() else []
+            return [*system, *prompts.checked_history(wishes.history), {"role": "user", "content": question}]
         return prompts.answer_messages(
             question,
             context,
@@ -127,22 +138,14 @@ class LLMAnswerer:
         messages = self.prompt(question, "", wishes)
         return sum(self._tokenizer.count_many(m["content"] for m in messages)) + MESSAGE_TOKENS * len(messages)
 
-    async def answer(
-        self, question: str, vector: Vectors, retrieval: Retrieval, context: str, wishes: Wishes
-    ) -> str:
+    async def answer(self, asked: Asked) -> str:
         """Without the model's thoughts. Raises ModelError, BudgetError."""
-        result = await self._gateway.chat(
-            "answer", self.prompt(question, context, wishes), model=self._model, chunks=[c.id for c in retrieval.chunks]
-        )
+        result = await self._gateway.chat("answer", asked.prompt, model=self._model, chunks=_sources(asked))
         return without_thinking(result.text)
 
-    async def stream(
-        self, question: str, vector: Vectors, retrieval: Retrieval, context: str, wishes: Wishes
-    ) -> AsyncIterator[str]:
+    async def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
         """The answer in pieces as the model writes them. Raises ModelError, BudgetError."""
-        pieces = self._gateway.stream(
-            "answer", self.prompt(question, context, wishes), model=self._model, chunks=[c.id for c in retrieval.chunks]
-        )
+        pieces = self._gateway.stream("answer", asked.prompt, model=self._model, chunks=_sources(asked))
         try:
             async for piece in pieces:
                 yield piece
@@ -150,24 +153,15 @@ class LLMAnswerer:
             await pieces.aclose()
 
 
-class LLMKeywords:
-    """Both levels of keywords by one cached call (a `KeywordExtractor`)."""
-
-    def __init__(self, gateway: Gateway, model: str) -> None:
-        self._gateway = gateway
-        self._model = model
-
-    async def keywords(self, question: str, history: Sequence[prompts.Message] = ()) -> Keywords:
-        """The model's keywords; empty if its answer cannot be read: the question then serves both levels."""
-        result = await self._gateway.chat(
-            "keywords",
-            prompts.keyword_messages(question, language=prompts.language_of(question), history=history),
-            model=self._model,
-            schema=prompts.schema("keywords"),
-        )
-        return parse_keywords(result.text) or Keywords()
+def _sources(asked: Asked) -> list[int]:
+    return [chunk.id for chunk in asked.retrieval.chunks]
 
 
 def _shortened(chunk: RetrievedChunk, limit: int = 300) -> str:
-    text = " ".join(chunk.body.split())
+    text = _quotable(chunk.body)
     return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …"
+
+
+def _quotable(text: str) -> str:
+    """The text on one line, without what would read as a citation of ours: footnotes such as [12]."""
+    return re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split()))

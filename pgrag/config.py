@@ -16,6 +16,10 @@ from pgrag.errors import ConfigError, UsageError
 
 ENV_PREFIX = "PGRAG_"
 FILE_NAME = "pgrag.toml"
+ENTITY_TYPES = (
+    "person", "creature", "organization", "location", "event", "concept",
+    "method", "content", "data", "artifact", "naturalobject", "other",
+)  # fmt: skip
 WORKSPACE_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 
 
@@ -43,6 +47,13 @@ class Settings(BaseModel):
     llm_concurrency: int = Field(4, ge=1, le=1000, description="requests to these models at a time")
     llm_timeout: float = Field(180.0, gt=0, description="seconds an answer, or a stream's next piece, may take")
     llm_retries: int = Field(5, ge=0, le=100, description="repetitions of a request that may yet succeed")
+    gleaning: int = Field(1, ge=0, le=5, description="times a model is asked what it left out of a chunk")
+    entity_types: tuple[str, ...] = Field(ENTITY_TYPES, min_length=1, description="types of entities to look for")
+    output_language: str | None = Field(None, description="language of descriptions; none: that of the text")
+    summary_fragments: int = Field(8, ge=2, description="fragments from which on an LLM summarises a description")
+    summary_above_tokens: int = Field(1200, ge=1, description="tokens from which on an LLM summarises a description")
+    summary_tokens: int = Field(600, ge=16, description="tokens of a summary at most")
+    summary_context_tokens: int = Field(12_000, ge=256, description="tokens summarised in one call at most")
     max_output_tokens: int | None = Field(None, ge=1, description="tokens of an answer at most; none: the model's own")
     temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature; left out where a model refuses it")
     max_cost: float | None = Field(None, ge=0, description="US dollars a run may spend on models; none: no limit")
@@ -95,6 +106,11 @@ class Settings(BaseModel):
     @classmethod
     def _overlap_fits(cls, value: Any, info: Any) -> Any:
         return min(100, info.data.get("chunk_tokens", 1200) // 2) if value is None else value
+
+    @field_validator("entity_types", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @field_validator("chunk_overlap")
     @classmethod

@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import anyio
 import anyio.to_thread
 
 from pgrag.chunking import Chunker
 from pgrag.embedding import embed_distinct
-from pgrag.errors import DatabaseError, ExtractionError, PgragError, UsageError
+from pgrag.errors import BudgetError, DatabaseError, ExtractionError, ModelAccessError, PgragError, UsageError
 from pgrag.extraction.assemble import Assembled, assemble
 from pgrag.folding import clean, clean_json, words
 from pgrag.loaders import SkippedFile, load
@@ -69,6 +70,7 @@ class _Run:
     reused: int = 0
     since_refresh: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    tokens: list[UUID] = field(default_factory=list)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -89,6 +91,7 @@ class Ingestor:
         workers: int = 2,
         refresh_chunks: int = 200,
         refresh_seconds: float = 60.0,
+        lease_seconds: float = 300.0,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -101,6 +104,7 @@ class Ingestor:
         self._workers = workers
         self._refresh_chunks = refresh_chunks
         self._refresh_seconds = refresh_seconds
+        self._lease_seconds = lease_seconds
         self._settings_digest = hashlib.sha256(f"{chunker.digest}\n{extractor.digest}".encode()).hexdigest()
 
     async def run(
@@ -184,6 +188,7 @@ class Ingestor:
             async with asyncio.TaskGroup() as group:
                 workers = [group.create_task(self._worker(run)) for _ in range(self._workers)]
                 group.create_task(self._keep_fresh(run, finished))
+                group.create_task(self._keep_leases(run, finished))
                 if progress is not None:
                     group.create_task(self._tell(run, progress, finished))
                 await asyncio.wait(workers)
@@ -195,10 +200,17 @@ class Ingestor:
 
     async def _worker(self, run: _Run) -> None:
         documents = list(run.documents)
+        token = uuid4()
+        run.tokens.append(token)
         pause = PAUSES[0]
         while documents:
             run.since_refresh += await self._store.adopt_extractions()
-            claimed = await self._store.claim_chunks(documents, self._claim_batch)
+            try:
+                claimed = await self._store.claim_chunks(documents, self._claim_batch, token)
+                await self._work_on(run, claimed)
+            except BaseException:
+                await self._release(token)
+                raise
             if not claimed:
                 wait = await self._store.waiting_seconds(documents)
                 if wait is None:
@@ -207,21 +219,23 @@ class Ingestor:
                 await _first(run.moved, pause)
                 continue
             pause = PAUSES[0]
-            try:
-                await self._work_on(run, claimed)
-            except BaseException:
-                await self._release(claimed)
-                raise
             run.moved.set()  # wakes the workers that found nothing
             run.moved = asyncio.Event()
 
-    async def _release(self, claimed: Sequence[ClaimedChunk]) -> None:
+    async def _release(self, token: UUID) -> None:
         try:
-            await self._store.release_chunks([c.token for c in claimed])
+            await self._store.release_chunks([token])
         except DatabaseError as error:  # the first error matters more; the leases run out by themselves
-            logger.warning("could not give %d chunks back: %s", len(claimed), error)
+            logger.warning("could not give chunks back: %s", error)
+
+    async def _keep_leases(self, run: _Run, finished: asyncio.Event) -> None:
+        """A model may take longer than a lease: what is still worked on stays ours."""
+        while not await _first(finished, self._lease_seconds / 3):
+            await self._store.extend_leases(run.tokens)
 
     async def _work_on(self, run: _Run, claimed: Sequence[ClaimedChunk]) -> None:
+        if not claimed:
+            return
         extracted = await self._extractor.extract([c.chunk for c in claimed])
         if len(extracted) != len(claimed):
             raise ExtractionError(f"{self._extractor.label}: {len(extracted)} results for {len(claimed)} chunks")
@@ -321,8 +335,8 @@ async def _first(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _is_about_a_chunk(error: PgragError) -> bool:
-    """Whether another chunk could fare better: not when the database is gone, or a model is not installed."""
-    return not isinstance(error, DatabaseError | UsageError)
+    """Whether another chunk could fare better: not when the database is gone, or a model is out of reach for all."""
+    return not isinstance(error, DatabaseError | UsageError | ModelAccessError | BudgetError)
 
 
 def _digest(document: Document) -> str:

@@ -142,9 +142,7 @@ class ChunkRow(Base):
         CheckConstraint("start_char >= 0 and end_char > start_char", name="span"),
         Index("chunk_sha256_idx", "sha256"),
         Index("chunk_queue_idx", "id", postgresql_where=sql("extracted_at is null")),
-        {
-            "comment": "Pieces of documents; where extracted_at is null the piece waits for extraction"
-        },
+        {"comment": "Pieces of documents; where extracted_at is null the piece waits for extraction"},
     )
     id: Mapped[int] = _id()
     document_id: Mapped[int] = mapped_column(ForeignKey("document.id", ondelete="CASCADE"))
@@ -214,7 +212,8 @@ class EntityRow(Base):
     id: Mapped[int] = _id()
     name: Mapped[str] = mapped_column(comment="the most frequent spelling")
     type: Mapped[str] = mapped_column(server_default="", comment="the most frequent type")
-    description: Mapped[str] = mapped_column(server_default="", comment="composed from the mentions")
+    description: Mapped[str] = mapped_column(server_default="", comment="composed from summary and mentions")
+    summary: Mapped[str | None] = mapped_column(comment="what an LLM made of the mentions marked summarised")
     tokens: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="tokens of its line in a context")
     degree: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="number of relations")
     mentions: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="number of chunks naming it")
@@ -305,7 +304,8 @@ class RelationRow(Base):
     source: Mapped[int] = mapped_column(ForeignKey("entity.id", ondelete="RESTRICT"), comment="the lower entity id")
     target: Mapped[int] = mapped_column(ForeignKey("entity.id", ondelete="RESTRICT"), comment="the higher entity id")
     keywords: Mapped[list[str]] = _texts("keywords of its facts")
-    description: Mapped[str] = mapped_column(server_default="", comment="composed from its facts")
+    description: Mapped[str] = mapped_column(server_default="", comment="composed from summary and facts")
+    summary: Mapped[str | None] = mapped_column(comment="what an LLM made of the facts marked summarised")
     weight: Mapped[float] = mapped_column(server_default=sql("0"), comment="strength summed over distinct chunk texts")
     tokens: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="tokens of its line in a context")
 
@@ -323,9 +323,7 @@ class Adjacency(Base):
             "relation_id",
             postgresql_include=["other_id"],
         ),
-        {
-            "comment": "Both directions of every relation (derived); a covering index answers one hop"
-        },
+        {"comment": "Both directions of every relation (derived); a covering index answers one hop"},
     )
     entity_id: Mapped[int] = mapped_column()
     relation_id: Mapped[int] = mapped_column(ForeignKey("relation.id", ondelete="CASCADE"))

@@ -123,6 +123,17 @@ async def prepare_connection(connection: asyncpg.Connection) -> None:
         await register_vector(connection, schema=schema)
 
 
+async def stored_dimension(pool: asyncpg.Pool, settings: Settings) -> int | None:
+    """The length of the workspace's vectors; None if there is no workspace yet. Raises DatabaseError."""
+    try:
+        found = await pool.fetchval(f"select dimension from {quoted(settings.schema_name)}.meta")
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        return None
+    except (asyncpg.PostgresError, OSError) as error:
+        raise _cannot_connect(error, settings) from error
+    return None if found is None else int(found)
+
+
 async def check_opening(pool: asyncpg.Pool, settings: Settings, embedder: EmbedderIdentity) -> None:
     """Checks that the workspace exists, fits the embedder and the settings, and runs this release's SQL code.
 

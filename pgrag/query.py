@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from pgrag.answer import DEFAULT_WISHES, Answerer, Asked, Wishes
 from pgrag.config import Settings, problems
 from pgrag.context import passage_block, references, render
 from pgrag.embedding import embed_checked
 from pgrag.errors import UsageError
 from pgrag.folding import clean
 from pgrag.keywords import SearchTerms, search_terms
+from pgrag.prompts import as_text
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
 from pgrag.types import (
@@ -75,56 +77,6 @@ def query_options(settings: Settings, mode: Mode | str, given: Mapping[str, Any]
     )  # fmt: skip
 
 
-class Answerer(Protocol):
-    """Makes an answer from what was found."""
-
-    @property
-    def label(self) -> str:
-        """One line for people: how answers are made."""
-
-    async def answer(self, question: str, vector: Vectors, retrieval: Retrieval, context: str) -> str:
-        """The answer; `[n]` cites the n-th passage."""
-
-
-class QuotingAnswerer:
-    """The answer without an LLM: the sentences nearest to the question, quoted, each with its citation."""
-
-    label = "no LLM: sentences quoted from the passages"
-    passages = 4
-    sentences = 6
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def answer(self, question: str, vector: Vectors, retrieval: Retrieval, context: str) -> str:
-        """The best sentence of each of the first passages and the best of all, in the order of the passages."""
-        number = {c.id: n for n, c in enumerate(retrieval.chunks, 1)}
-        if not number:
-            return "Nothing was found."
-        facts = await self._store.rank_facts(vector, list(number), 200)
-        best: dict[int, str] = {}
-        for chunk_id, text, _ in facts:
-            best.setdefault(number[chunk_id], text)
-        quoted = {text: n for n, text in sorted(best.items())[: self.passages]}
-        for chunk_id, text, _ in facts:
-            if len(quoted) >= self.sentences:
-                break
-            quoted.setdefault(text, number[chunk_id])
-        if not quoted:
-            return "\n".join(f"{_shortened(c)} [{n}]" for n, c in enumerate(retrieval.chunks[:3], 1))
-        return "\n".join(f"{_quotable(text)} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
-
-
-def _shortened(chunk: RetrievedChunk, limit: int = 300) -> str:
-    text = _quotable(chunk.body)
-    return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …"
-
-
-def _quotable(text: str) -> str:
-    """The text on one line, without what would read as a citation of ours: footnotes such as [12]."""
-    return re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split()))
-
-
 class Searcher:
     """Answers questions from a workspace."""
 
@@ -145,47 +97,66 @@ class Searcher:
         self._tokenizer = tokenizer
 
     async def retrieve(self, question: str, options: QueryOptions, keywords: Keywords | None = None) -> Retrieval:
-        """The three layers for a question. Raises UsageError for one that is empty or too long, ModelError, DatabaseError."""
-        retrieval, _ = await self._retrieve(question, options, keywords)
-        return retrieval
+        """The three layers for a question. Raises UsageError (empty, too long), ModelError, DatabaseError."""
+        if options.mode is Mode.BYPASS:
+            raise UsageError("mode bypass searches nothing: use it for answers only")
+        return (await self._ask(question, options, keywords, Wishes())).retrieval
 
     async def query(
-        self, question: str, options: QueryOptions, keywords: Keywords | None = None, *, only_context: bool = False
+        self,
+        question: str,
+        options: QueryOptions,
+        keywords: Keywords | None = None,
+        wishes: Wishes = DEFAULT_WISHES,
+        *,
+        only_context: bool = False,
+        only_prompt: bool = False,
     ) -> QueryResult:
-        """The answer with its references; with `only_context` the answer is empty and no answer call is made."""
-        retrieval, vector = await self._retrieve(question, options, keywords)
+        """The answer with its references; empty, and without a call, for `only_context` and `only_prompt`."""
+        asked = await self._ask(question, options, keywords, wishes)
+        if only_context or only_prompt:
+            return _result(asked, "", {}, "")
         started = time.perf_counter()
-        context = render(retrieval)
-        answer = ""
-        if not only_context:
-            answer = await self._answerer.answer(retrieval.question, vector, retrieval, context)
-        timings = {**retrieval.timings, "answer": time.perf_counter() - started}
-        notice = "" if only_context else self._answerer.label
-        return QueryResult(
-            retrieval.question, answer, references(retrieval.chunks), context, retrieval, timings, notice
-        )
+        answer = await self._answerer.answer(asked)
+        return _result(asked, answer, {"answer": time.perf_counter() - started}, self._answerer.label)
 
-    async def _retrieve(
-        self, question: str, options: QueryOptions, keywords: Keywords | None
-    ) -> tuple[Retrieval, Vectors]:
+    async def stream(
+        self, question: str, options: QueryOptions, keywords: Keywords | None = None, wishes: Wishes = DEFAULT_WISHES
+    ) -> AnswerStream:
+        """The same in pieces: what was found at once, the answer as it is written."""
+        return AnswerStream(await self._ask(question, options, keywords, wishes), self._answerer)
+
+    async def _ask(self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes) -> Asked:
+        """Everything up to the answer."""
         question = clean(question).strip()
         if not question:
             raise UsageError("the question is empty")
         if len(question) > MAX_QUESTION:
             raise UsageError(f"the question has {len(question)} characters; {MAX_QUESTION} at most")
+        if options.mode is Mode.BYPASS:
+            nothing = Retrieval(question, options.mode, Keywords(), (), (), ())
+            return Asked(question, None, nothing, None, wishes, self._answerer.prompt(question, None, wishes))
+        retrieval, vector = await self._retrieve(question, options, keywords, wishes)
+        context = render(retrieval)
+        return Asked(question, vector, retrieval, context, wishes, self._answerer.prompt(question, context, wishes))
+
+    async def _retrieve(
+        self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes
+    ) -> tuple[Retrieval, Vectors]:
+        room = options.max_total_tokens - self._answerer.overhead(question, wishes) - LAYER_TOKENS
+        if room <= 0:
+            raise UsageError(
+                f"question, history and instructions alone take max_total_tokens ({options.max_total_tokens}): "
+                "shorten them, or raise it"
+            )
         clock = _Clock()
         if keywords is None:
             naive = options.mode is Mode.NAIVE
-            keywords = Keywords() if naive else await self._keyword_extractor.keywords(question)
+            keywords = Keywords() if naive else await self._keyword_extractor.keywords(question, wishes.history)
         clock.lap("keywords")
         terms = search_terms(question, keywords, options.mode)
         low, high, vector = await self._embed(question, terms)
         clock.lap("embedding")
-        room = options.max_total_tokens - self._tokenizer.count(question) - LAYER_TOKENS
-        if room <= 0:
-            raise UsageError(
-                f"the question alone takes max_total_tokens ({options.max_total_tokens}): shorten it, or raise them"
-            )
         share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
         threshold = self._settings.cosine_threshold
         rows = await self._store.retrieve(
@@ -220,6 +191,40 @@ class Searcher:
         low = None if terms.low is None else by_text[terms.low]
         high = None if terms.high is None else by_text[terms.high]
         return low, high, by_text[question]
+
+
+class AnswerStream:
+    """An answer in pieces: iterate over it. What was found is there at once, `result` after the last piece."""
+
+    def __init__(self, asked: Asked, answerer: Answerer) -> None:
+        self._asked = asked
+        self._answerer = answerer
+        self.retrieval = asked.retrieval
+        self.references = references(asked.retrieval.chunks)
+        self.result: QueryResult | None = None
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        started = time.perf_counter()
+        pieces: list[str] = []
+        async with aclosing(self._answerer.stream(self._asked)) as stream:
+            async for piece in stream:
+                pieces.append(piece)
+                yield piece
+        timings = {"answer": time.perf_counter() - started}
+        self.result = _result(self._asked, "".join(pieces), timings, self._answerer.label)
+
+
+def _result(asked: Asked, answer: str, timings: Mapping[str, float], notice: str) -> QueryResult:
+    return QueryResult(
+        asked.question,
+        answer,
+        references(asked.retrieval.chunks),
+        asked.context or "",
+        asked.retrieval,
+        {**asked.retrieval.timings, **timings},
+        notice,
+        as_text(asked.prompt),
+    )
 
 
 class _Clock:

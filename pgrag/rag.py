@@ -14,17 +14,17 @@ import anyio.to_thread
 import asyncpg
 from pydantic import SecretStr
 
-from pgrag import migrate
+from pgrag.answer import Wishes
 from pgrag.chunking import Chunker
 from pgrag.config import Settings, load_settings
 from pgrag.embedded.server import EmbeddedServer
-from pgrag.errors import ConfigError, UsageError, WorkspaceError
-from pgrag.extraction.keyless import KeylessExtractor, KeylessKeywords, KeylessModels
+from pgrag.errors import UsageError, WorkspaceError
 from pgrag.folding import clean
 from pgrag.ingest import Ingestor, Progress, Source
-from pgrag.llm.keyless import KeylessEmbedder
-from pgrag.pool import check_opening, open_pool
-from pgrag.query import QueryOptions, QuotingAnswerer, Searcher, query_options
+from pgrag.pool import check_opening, open_pool, stored_dimension
+from pgrag.prompts import RESPONSE_TYPE
+from pgrag.providers import Models
+from pgrag.query import AnswerStream, QueryOptions, Searcher, query_options
 from pgrag.refresh import Refresher
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
@@ -43,6 +43,7 @@ from pgrag.types import (
     RefreshReport,
     Retrieval,
     Stats,
+    UsageRow,
 )
 
 
@@ -71,11 +72,7 @@ class PgRAG:
         if settings is not None and (dsn or workspace or overrides):
             raise UsageError("give either settings, or dsn, workspace and single settings")
         self.settings = settings or load_settings({"dsn": dsn, "workspace": workspace, **overrides})
-        _refuse_llm(self.settings)
-        models = KeylessModels()
-        self._embedder = embedder or KeylessEmbedder()
-        self._extractor = extractor or KeylessExtractor(models)
-        self._keyword_extractor = keyword_extractor or KeylessKeywords(models)
+        self._models = Models(self.settings, embedder, extractor, keyword_extractor)
         self._tokenizer = Tokenizer(self.settings.tokenizer)
         self._given_pool = pool
         self._stack = AsyncExitStack()
@@ -89,6 +86,7 @@ class PgRAG:
             else:
                 self.settings = await resolve_server(self.settings)
                 self._pool = await stack.enter_async_context(open_pool(self.settings))
+            stack.push_async_callback(self._models.aclose)
             self._stack = stack.pop_all()
         return self
 
@@ -156,7 +154,7 @@ class PgRAG:
 
     async def refresh(self) -> RefreshReport:
         """Recomputes entities and relations whose sources changed. Raises DatabaseError, ModelError."""
-        return await self._refresher(await self._opened()).run()
+        return await (await self._refresher(await self._opened())).run()
 
     async def retry(self) -> int:
         """Lets chunks that failed be tried again by the next `ingest` of their documents; returns how many."""
@@ -181,24 +179,50 @@ class PgRAG:
         mode: Mode | str = Mode.MIX,
         keywords: Keywords | None = None,
         only_context: bool = False,
+        only_prompt: bool = False,
+        response_type: str = RESPONSE_TYPE,
+        user_prompt: str = "",
+        conversation_history: Sequence[Mapping[str, str]] = (),
         **options: Any,
     ) -> QueryResult:
         """Answers a question with numbered references to the passages it rests on.
 
         Options by name, each defaulting to the setting: top_k, chunk_top_k, chunk_ranking, degree_cap, hops,
         max_entity_tokens, max_relation_tokens, max_total_tokens. `keywords` replaces the extraction of keywords.
-        Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError.
+        With an LLM, `response_type` is the form of the answer, `user_prompt` more instructions, `conversation_history`
+        the turns before ({"role": "user" | "assistant", "content"}); `only_context` and `only_prompt` stop before the
+        answer call, `result.context` and `result.prompt` hold what it would get. At most two LLM calls, both cached.
+        Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError, BudgetError.
         """
         chosen = self._options(mode, options)
-        searcher = self._searcher(await self._opened())
-        return await searcher.query(question, chosen, keywords, only_context=only_context)
+        wishes = _wishes(response_type, user_prompt, conversation_history)
+        searcher = await self._searcher()
+        return await searcher.query(
+            question, chosen, keywords, wishes, only_context=only_context, only_prompt=only_prompt
+        )
+
+    async def stream(
+        self,
+        question: str,
+        *,
+        mode: Mode | str = Mode.MIX,
+        keywords: Keywords | None = None,
+        response_type: str = RESPONSE_TYPE,
+        user_prompt: str = "",
+        conversation_history: Sequence[Mapping[str, str]] = (),
+        **options: Any,
+    ) -> AnswerStream:
+        """As `query`, with the answer in pieces: `async for piece in await rag.stream(...)`."""
+        chosen = self._options(mode, options)
+        wishes = _wishes(response_type, user_prompt, conversation_history)
+        return await (await self._searcher()).stream(question, chosen, keywords, wishes)
 
     async def retrieve(
         self, question: str, *, mode: Mode | str = Mode.MIX, keywords: Keywords | None = None, **options: Any
     ) -> Retrieval:
         """The entities, relations and passages for a question, best first; options and errors as `query`."""
         chosen = self._options(mode, options)
-        return await self._searcher(await self._opened()).retrieve(question, chosen, keywords)
+        return await (await self._searcher()).retrieve(question, chosen, keywords)
 
     async def documents(self, status: str | None = None) -> list[DocumentInfo]:
         """The documents, by uri; `status` is pending, complete, failed or empty. Raises UsageError, DatabaseError."""
@@ -211,6 +235,10 @@ class PgRAG:
         rows = await (await self._opened()).failures()
         return [DocumentFailure(row["uri"], row["error"], row["ordinal"]) for row in rows]
 
+    async def usage(self) -> list[UsageRow]:
+        """Model calls, tokens and cost so far, by purpose and model."""
+        return await (await self._opened()).usage()
+
     async def stats(self) -> Stats:
         """Size and state of the workspace."""
         return await (await self._opened()).stats()
@@ -222,8 +250,10 @@ class PgRAG:
         if self._pool is None:
             raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")
         if self._store is None:
-            await check_opening(self._pool, self.settings, self._embedder)
-            self._store = Store(self._pool, self.settings, self._embedder.dimension)
+            embedder = await self._models.embedder(await stored_dimension(self._pool, self.settings))
+            await check_opening(self._pool, self.settings, embedder)
+            self._store = Store(self._pool, self.settings, embedder.dimension)
+            self._models.attach(self._store)
         return self._store
 
     async def _ingestor(self) -> Ingestor:
@@ -232,25 +262,38 @@ class PgRAG:
         except WorkspaceError:
             if self._given_pool is not None:  # a dsn from the environment may be another database
                 raise
-            await initialise(self.settings, self._embedder)
+            await initialise(self.settings, await self._models.embedder())
             if self._pool is not None:  # its connections were made before there was a type of vectors
                 await self._pool.expire_connections()
             store = await self._opened()
         chunker = Chunker(self._tokenizer, self.settings.chunk_tokens, self.settings.chunk_overlap)
         s = self.settings
         return Ingestor(
-            store, self._embedder, self._extractor, self._tokenizer, chunker, self._refresher(store),
-            embedding_batch=s.embedding_batch, claim_batch=s.claim_batch, workers=s.workers,
-            refresh_chunks=s.refresh_chunks, refresh_seconds=s.refresh_seconds,
-        )  # fmt: skip
-
-    def _refresher(self, store: Store) -> Refresher:
-        return Refresher(store, self._embedder, self._tokenizer, self.settings.embedding_batch)
-
-    def _searcher(self, store: Store) -> Searcher:
-        return Searcher(
-            store, self.settings, self._embedder, self._keyword_extractor, QuotingAnswerer(store), self._tokenizer
+            store,
+            await self._models.embedder(),
+            self._models.extractor(),
+            self._tokenizer,
+            chunker,
+            await self._refresher(store),
+            embedding_batch=s.embedding_batch,
+            claim_batch=s.claim_batch,
+            workers=s.workers,
+            refresh_chunks=s.refresh_chunks,
+            refresh_seconds=s.refresh_seconds,
+            lease_seconds=s.lease_seconds,
         )
+
+    async def _refresher(self, store: Store) -> Refresher:
+        summariser = self._models.summariser(self._tokenizer)
+        embedder = await self._models.embedder()
+        return Refresher(store, embedder, self._tokenizer, self.settings.embedding_batch, summariser)
+
+    async def _searcher(self) -> Searcher:
+        store = await self._opened()
+        return Searcher(
+            store, self.settings, await self._models.embedder(), self._models.keyword_extractor(),
+            self._models.answerer(store, self._tokenizer), self._tokenizer,
+        )  # fmt: skip
 
     def _options(self, mode: Mode | str, options: Mapping[str, Any]) -> QueryOptions:
         return query_options(self.settings, mode, options)
@@ -274,13 +317,17 @@ async def initialise(settings: Settings, embedder: Embedder | None = None) -> bo
 
     Raises DimensionError, WorkspaceError, MissingExtensionError, MissingRightError, DatabaseError.
     """
-    _refuse_llm(settings)
+    from pgrag import migrate  # here: alembic and SQLAlchemy take a second that a query need not wait for
+
     resolved = await resolve_server(settings)
-    return await anyio.to_thread.run_sync(migrate.initialise, resolved, embedder or KeylessEmbedder())
+    if embedder is not None:
+        return await anyio.to_thread.run_sync(migrate.initialise, resolved, embedder)
+    models = Models(resolved)
+    try:
+        return await anyio.to_thread.run_sync(migrate.initialise, resolved, await models.embedder())
+    finally:
+        await models.aclose()
 
 
-def _refuse_llm(settings: Settings) -> None:
-    """This release has no LLM path: a setting that asks for it must not be ignored."""
-    for name in ("llm_model", "embedding_model"):
-        if getattr(settings, name) is not None:
-            raise ConfigError(f"the setting {name} needs the LLM path, which this release does not have yet: unset it")
+def _wishes(response_type: str, user_prompt: str, history: Sequence[Mapping[str, str]]) -> Wishes:
+    return Wishes(response_type, user_prompt, tuple(dict(turn) for turn in history))

@@ -127,6 +127,17 @@ class StaleRelation:
     description: str
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a summary is made of: the last one, new notes from old to new, and the ids behind them all."""
+
+    id: int
+    summary: str | None
+    notes: Sequence[str]
+    note_ids: Sequence[int]
+    chunk_ids: Sequence[int]
+
+
 @dataclass(slots=True)
 class Columns:
     """Parallel arrays under construction: one list a column."""

@@ -2,62 +2,102 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Literal
 
 from pgrag.context import entity_line, relation_line
 from pgrag.embedding import embed_distinct
-from pgrag.records import StaleEntity, StaleRelation
+from pgrag.records import Notes, StaleEntity, StaleRelation
 from pgrag.store import Store
+from pgrag.summaries import Summariser
 from pgrag.tokens import Tokenizer
 from pgrag.types import Embedder, RefreshReport
-
-if TYPE_CHECKING:
-    from pgrag.types import Vectors
 
 logger = logging.getLogger(__name__)
 
 BATCH = 256
+SUMMARY_BATCH = 32  # a summary is a model call: a lease must outlast a batch of them
 
 
 class Refresher:
     """Recomputes what is marked stale. Several may run at once: each row is leased to one of them."""
 
-    def __init__(self, store: Store, embedder: Embedder, tokenizer: Tokenizer, embedding_batch: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        tokenizer: Tokenizer,
+        embedding_batch: int,
+        summariser: Summariser | None = None,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._tokenizer = tokenizer
         self._embedding_batch = embedding_batch
+        self._summariser = summariser
+        self._batch = BATCH if summariser is None else SUMMARY_BATCH
 
     async def run(self) -> RefreshReport:
-        """Until nothing is stale but what others hold. Raises ModelError if the embedder fails: the marks stay."""
+        """Until nothing is stale but what others hold. Raises ModelError if a model fails: the marks stay.
+
+        Entities come first: a relation's profile holds the names of its ends.
+        """
         entities = relations = 0
-        while stale_relations := await self._store.claim_stale_relations(BATCH):
-            relations += await self._relations(stale_relations)
-        while stale_entities := await self._store.claim_stale_entities(BATCH):
+        while stale_entities := await self._store.claim_stale_entities(self._batch):
             entities += await self._entities(stale_entities)
+        while stale_relations := await self._store.claim_stale_relations(self._batch):
+            relations += await self._relations(stale_relations)
         if entities or relations:
             logger.info("refreshed %d entities and %d relations", entities, relations)
         return RefreshReport(entities, relations)
 
     async def _entities(self, stale: Sequence[StaleEntity]) -> int:
-        tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
-        profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
-        vectors = await self._embed("entity", stale, profiles)
-        return await self._store.finish_entities(stale, tokens, vectors)
+        async with self._leased("entity", stale):
+            names = {e.id: e.name for e in stale}
+            summaries, noted = await self._summaries(names, self._store.entity_notes)
+            stale = [replace(e, description=summaries.get(e.id, e.description)) for e in stale]
+            tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
+            profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
+            vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+            return await self._store.finish_entities(stale, tokens, vectors, summaries, noted)
 
     async def _relations(self, stale: Sequence[StaleRelation]) -> int:
-        tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
-        profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
-        vectors = await self._embed("relation", stale, profiles)
-        return await self._store.finish_relations(stale, tokens, vectors)
+        async with self._leased("relation", stale):
+            names = {r.id: f"{r.source} - {r.target}" for r in stale}
+            summaries, noted = await self._summaries(names, self._store.relation_notes)
+            stale = [replace(r, description=summaries.get(r.id, r.description)) for r in stale]
+            tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
+            profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
+            vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+            return await self._store.finish_relations(stale, tokens, vectors, summaries, noted)
 
-    async def _embed(
-        self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation], profiles: Sequence[str]
-    ) -> Vectors:
+    async def _summaries(
+        self, names: Mapping[int, str], notes_of: Callable[[Sequence[int]], Awaitable[list[Notes]]]
+    ) -> tuple[dict[int, str], list[int]]:
+        """Summaries of those whose notes are too many or too long, by id, and the ids of the notes they hold."""
+        if self._summariser is None:
+            return {}, []
+        due: list[tuple[Notes, list[str]]] = []
+        for notes in await notes_of(list(names)):
+            texts = [*([notes.summary] if notes.summary else []), *notes.notes]
+            if self._summariser.due(texts):
+                due.append((notes, texts))
+        written = await asyncio.gather(
+            *(self._summariser.summarise(names[notes.id], texts, notes.chunk_ids) for notes, texts in due)
+        )
+        summaries = {notes.id: summary for (notes, _), summary in zip(due, written, strict=True)}
+        return summaries, [i for notes, _ in due for i in notes.note_ids]
+
+    @asynccontextmanager
+    async def _leased(
+        self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
+    ) -> AsyncIterator[None]:
         try:
-            return await embed_distinct(self._embedder, profiles, self._embedding_batch)
+            yield
         except BaseException:  # a cancelled or failed refresh must not keep the next one waiting for its leases
             await self._store.release_stale(kind, stale)
             raise

@@ -10,8 +10,9 @@ import json
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import numpy as np
@@ -27,12 +28,13 @@ from pgrag.records import (
     Columns,
     DocumentState,
     NewDocument,
+    Notes,
     StaleEntity,
     StaleRelation,
     StoredDocument,
 )
 from pgrag.sql import code_digest
-from pgrag.types import Chunk, DocumentInfo, Stats
+from pgrag.types import Chunk, DocumentInfo, Stats, UsageRow
 
 if TYPE_CHECKING:
     from pgrag.types import Vectors
@@ -52,6 +54,7 @@ RETRIED = (  # a competitor was in the way, or the connection went: the transact
     ConnectionError,
 )
 ATTEMPTS = 6
+EMPTY: Mapping[int, str] = {}
 
 
 class Store:
@@ -118,14 +121,21 @@ class Store:
         """Gives waiting chunks the extraction of an equal text; returns how many got one."""
         return int((await self._call("adopt_extractions", limit))[0][0])
 
-    async def claim_chunks(self, documents: Sequence[int] | None, limit: int) -> list[ClaimedChunk]:
-        """Leases up to `limit` waiting chunks of these documents, or of all. Raises CodeTreeError after an upgrade."""
-        rows = await self._call("claim_chunks", self._code, _list(documents), limit, self._settings.lease_seconds)
+    async def claim_chunks(
+        self, documents: Sequence[int] | None, limit: int, token: UUID | None = None
+    ) -> list[ClaimedChunk]:
+        """Leases up to `limit` waiting chunks of these documents, or of all. Raises CodeTreeError after an upgrade.
+
+        The worker's own token lets it give back what it claimed, even where a cancelled call never told.
+        """
+        rows = await self._call(
+            "claim_chunks", self._code, _list(documents), limit, self._settings.lease_seconds, token or uuid4()
+        )
         return [
             ClaimedChunk(
                 row["chunk_id"], row["lease_token"], row["document_id"], row["uri"],
                 Chunk(row["ordinal"], row["body"], row["start_char"], row["end_char"], row["tokens"],
-                      tuple(row["headings"]), row["page"]),
+                      tuple(row["headings"]), row["page"], row["chunk_id"]),
             )
             for row in rows
         ]  # fmt: skip
@@ -162,6 +172,10 @@ class Store:
             [clean(error) for _, error in failures], self._settings.max_attempts, backoff_seconds,
         )  # fmt: skip
         return set(rows[0][0])
+
+    async def extend_leases(self, tokens: Sequence[UUID]) -> int:
+        """Prolongs the leases with these tokens; returns how many chunks are still held."""
+        return int((await self._call("extend_leases", list(tokens), self._settings.lease_seconds))[0][0])
 
     async def release_chunks(self, tokens: Sequence[UUID]) -> None:
         """Gives leases back, for an interrupted worker."""
@@ -207,13 +221,42 @@ class Store:
         )
         return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
 
-    async def finish_entities(self, stale: Sequence[StaleEntity], tokens: Sequence[int], vectors: Vectors) -> int:
-        """Stores counts and vectors of entities that have not changed meanwhile; returns how many."""
-        return await self._finish("finish_entities", stale, tokens, vectors)
+    async def entity_notes(self, entities: Sequence[int]) -> list[Notes]:
+        """What a summary of each of these entities is made of; none for those without new notes."""
+        return await self._notes("entity_notes", entities)
 
-    async def finish_relations(self, stale: Sequence[StaleRelation], tokens: Sequence[int], vectors: Vectors) -> int:
-        """Stores counts and vectors of relations that have not changed meanwhile; returns how many."""
-        return await self._finish("finish_relations", stale, tokens, vectors)
+    async def relation_notes(self, relations: Sequence[int]) -> list[Notes]:
+        """What a summary of each of these relations is made of; none for those without new notes."""
+        return await self._notes("relation_notes", relations)
+
+    async def _notes(self, function: str, ids: Sequence[int]) -> list[Notes]:
+        rows = await self._call(function, list(ids), self._settings.description_fragments)
+        return [Notes(r["id"], r["summary"], r["notes"], r["note_ids"], r["chunk_ids"]) for r in rows]
+
+    async def finish_entities(
+        self,
+        stale: Sequence[StaleEntity],
+        tokens: Sequence[int],
+        vectors: Vectors,
+        summaries: Mapping[int, str] = EMPTY,
+        noted: Sequence[int] = (),
+    ) -> int:
+        """Stores counts, vectors and summaries of entities that have not changed meanwhile; returns how many.
+
+        `summaries` are by entity; `noted` are the ids of the mentions that went into them.
+        """
+        return await self._finish("finish_entities", stale, tokens, vectors, summaries, noted)
+
+    async def finish_relations(
+        self,
+        stale: Sequence[StaleRelation],
+        tokens: Sequence[int],
+        vectors: Vectors,
+        summaries: Mapping[int, str] = EMPTY,
+        noted: Sequence[int] = (),
+    ) -> int:
+        """As `finish_entities`; `noted` are the ids of facts."""
+        return await self._finish("finish_relations", stale, tokens, vectors, summaries, noted)
 
     async def release_stale(
         self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
@@ -226,13 +269,54 @@ class Store:
             logger.warning("could not give %d stale marks back: %s", len(stale), error)
 
     async def _finish(
-        self, function: str, stale: Sequence[StaleEntity | StaleRelation], tokens: Sequence[int], vectors: Vectors
+        self,
+        function: str,
+        stale: Sequence[StaleEntity | StaleRelation],
+        tokens: Sequence[int],
+        vectors: Vectors,
+        summaries: Mapping[int, str],
+        noted: Sequence[int],
     ) -> int:
+        texts = [clean(summaries[s.id]) if s.id in summaries else None for s in stale]
         rows = await self._call(
             function, self._code, [s.id for s in stale], [s.version for s in stale], [s.lease_token for s in stale],
-            list(tokens), self._vectors(vectors),
+            list(tokens), self._vectors(vectors), texts, list(noted),
         )  # fmt: skip
         return int(rows[0][0])
+
+    # ------------------------------------------------------------ the models' responses
+
+    async def get_cached(self, keys: Sequence[str]) -> dict[str, str]:
+        """The cached responses that are there, by key."""
+        return {row["key"]: row["response"] for row in await self._call("get_cached", list(keys))}
+
+    async def put_cached(
+        self,
+        key: str,
+        purpose: str,
+        model: str,
+        response: str,
+        prompt_tokens: int,
+        completion_tokens: int,
+        cost: Decimal,
+        chunks: Sequence[int],
+    ) -> None:
+        """Commits a paid response with the chunks it was made from, and counts it."""
+        await self._call(
+            "put_cached", self._code, key, purpose, model, clean(response), prompt_tokens, completion_tokens, cost,
+            list(chunks),
+        )  # fmt: skip
+
+    async def count_usage(
+        self, purpose: str, model: str, prompt_tokens: int, completion_tokens: int, cost: Decimal
+    ) -> None:
+        """Counts a call whose response is not kept."""
+        await self._call("count_usage", self._code, purpose, model, prompt_tokens, completion_tokens, cost)
+
+    async def usage(self) -> list[UsageRow]:
+        """Calls, tokens and cost so far, by purpose and model."""
+        rows = await self._fetch(f"select * from {self._schema}.usage order by purpose, model")
+        return [UsageRow(**dict(row)) for row in rows]
 
     # ------------------------------------------------------------ search
 

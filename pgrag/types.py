@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """How a question searches the graph (LightRAG's modes)."""
+    """How a question searches the graph (LightRAG's modes); bypass searches nothing and asks the model alone."""
 
     LOCAL = "local"
     GLOBAL = "global"
     HYBRID = "hybrid"
     MIX = "mix"
     NAIVE = "naive"
+    BYPASS = "bypass"
 
 
 class ChunkRanking(StrEnum):
@@ -54,7 +56,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document: `body == document.body[start:end]`, and the spans of all chunks cover the whole text."""
+    """A piece of a document: `body == document.body[start:end]`, and the spans of all chunks cover the whole text.
+
+    `id` is its key in the database, once it is stored.
+    """
 
     ordinal: int
     body: str
@@ -63,6 +68,7 @@ class Chunk:
     tokens: int
     headings: tuple[str, ...] = ()
     page: int | None = None
+    id: int | None = field(default=None, compare=False)
 
     @property
     def model_text(self) -> str:
@@ -170,8 +176,8 @@ class Extractor(Protocol):
 class KeywordExtractor(Protocol):
     """Splits a question into its two levels of keywords."""
 
-    async def keywords(self, question: str) -> Keywords:
-        """Empty lists are allowed: the question then serves both levels."""
+    async def keywords(self, question: str, history: Sequence[Mapping[str, str]] = ()) -> Keywords:
+        """Empty lists are allowed: the question then serves both levels. `history`: {"role", "content"} a turn."""
 
 
 # ---------------------------------------------------------------- retrieval and answers
@@ -267,6 +273,7 @@ class QueryResult:
     retrieval: Retrieval
     timings: Mapping[str, float]
     notice: str = ""
+    prompt: str = ""
 
 
 # ---------------------------------------------------------------- ingest and management
@@ -356,6 +363,19 @@ class DocumentInfo:
     published_at: datetime | None
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Model calls, tokens and US dollars so far, of one purpose and model; calls without a known price cost 0."""
+
+    purpose: str
+    model: str
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: Decimal
+    calls_without_price: int
 
 
 @dataclass(frozen=True, slots=True)

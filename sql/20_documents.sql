@@ -76,6 +76,26 @@ end $f$;
 comment on function add_words(bigint[], text[], integer[], integer[]) is
     'Enters the distinct words of new chunks (parallel arrays: chunk, word, place in the sparse vector, count) into the word index';
 
+-- forget_summaries: before chunks go: a summary goes with any text that it was made from
+create or replace function forget_summaries(p_chunk bigint[]) returns void
+language plpgsql
+set search_path from current
+as $f$
+declare
+    v_entity bigint[];
+    v_relation bigint[];
+begin
+    select array_agg(distinct m.entity_id order by m.entity_id) into v_entity
+    from mention m where m.chunk_id = any (p_chunk) and m.summarised;
+    update entity e set summary = null where e.id = any (v_entity);
+    update mention m set summarised = false where m.entity_id = any (v_entity) and m.summarised;
+    select array_agg(distinct f.relation_id order by f.relation_id) into v_relation
+    from fact f where f.chunk_id = any (p_chunk) and f.summarised and f.relation_id is not null;
+    update relation r set summary = null where r.id = any (v_relation);
+    update fact f set summarised = false where f.relation_id = any (v_relation) and f.summarised;
+end $f$;
+comment on function forget_summaries(bigint[]) is 'Takes back the summaries that texts of these chunks went into';
+
 -- remove_chunks: chunks with everything that came from them. Names and descriptions of what remains are composed again.
 create or replace function remove_chunks(p_chunk bigint[], p_fragments integer, p_tokens integer)
 returns table (facts bigint, entities bigint, relations bigint)
@@ -105,6 +125,9 @@ begin
     delete from llm_cache k using llm_cache_source s, chunk c
     where s.cache_key = k.key and c.id = s.chunk_id and c.id = any (p_chunk)
       and not exists (select from chunk t where t.sha256 = c.sha256 and t.headings = c.headings and t.id <> all (p_chunk));
+
+    delete from llm_cache k where k.purpose = 'answer';  -- a context holds descriptions made from many texts
+    perform forget_summaries(p_chunk);
 
     perform 1 from lexeme l
     where l.word = '' or l.word in (select unnest(tsvector_to_array(s.words)) from chunk_search s where s.chunk_id = any (p_chunk))

@@ -70,14 +70,13 @@ comment on function adopt_extractions(integer) is
     'Gives waiting chunks the extraction of an equal text that was extracted already; returns how many';
 
 -- claim_chunks: takes waiting chunks for a worker, of some documents or of all; of equal texts only one at a time, the others adopt its result
-create or replace function claim_chunks(p_code text, p_document bigint[], p_limit integer, p_lease_seconds double precision)
+create or replace function claim_chunks(
+    p_code text, p_document bigint[], p_limit integer, p_lease_seconds double precision, p_lease_token uuid default gen_random_uuid())
 returns table (chunk_id bigint, lease_token uuid, document_id bigint, uri text, ordinal integer, body text, headings text[],
                page integer, start_char integer, end_char integer, tokens integer)
 language plpgsql
 set search_path from current
 as $f$
-declare
-    v_token constant uuid := gen_random_uuid();
 begin
     perform raise_unless_current(p_code);
     return query
@@ -97,7 +96,7 @@ begin
         order by c.id limit p_limit
         for update of c skip locked
     ), taken as (
-        update chunk c set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = v_token
+        update chunk c set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = p_lease_token
         from todo where c.id = todo.id
         returning c.*
     )
@@ -105,8 +104,8 @@ begin
     from taken t join document d on d.id = t.document_id
     order by t.id;
 end $f$;
-comment on function claim_chunks(text, bigint[], integer, double precision) is
-    'Leases waiting chunks (of these documents; null: of all) to a worker; their results are accepted only with the lease token';
+comment on function claim_chunks(text, bigint[], integer, double precision, uuid) is
+    'Leases waiting chunks (of these documents; null: of all) to a worker, who may choose the token; their results are accepted only with the lease token';
 
 -- fail_chunks: records failures; after p_max_attempts a chunk gives up until it is retried by hand
 create or replace function fail_chunks(
@@ -135,6 +134,20 @@ begin
 end $f$;
 comment on function fail_chunks(text, bigint[], uuid[], text[], integer, double precision) is
     'Records why chunks failed and when to try again; returns those that were still the caller''s';
+
+-- extend_leases: a worker that is still at it keeps its chunks
+create or replace function extend_leases(p_lease_token uuid[], p_lease_seconds double precision) returns bigint
+language sql
+set search_path from current
+as $f$
+    with kept as (
+        update chunk c set lease_until = now() + make_interval(secs => p_lease_seconds)
+        where c.lease_token = any (p_lease_token) and c.extracted_at is null
+        returning 1
+    )
+    select count(*) from kept
+$f$;
+comment on function extend_leases(uuid[], double precision) is 'Prolongs the leases with these tokens; returns how many chunks are still held';
 
 -- release_chunks: gives leases back at once (an interrupted worker)
 create or replace function release_chunks(p_lease_token uuid[]) returns bigint

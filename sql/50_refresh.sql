@@ -8,7 +8,7 @@ language sql
 set search_path from current
 as $f$
     with m as materialized (
-        select m.entity_id, m.chunk_id, m.name, m.type, m.description, m.tokens, d.published_at
+        select m.entity_id, m.chunk_id, m.name, m.type, m.description, m.tokens, m.summarised, d.published_at
         from mention m left join chunk c on c.id = m.chunk_id left join document d on d.id = c.document_id
         where m.entity_id = any (p_entity)
     ), names as (
@@ -24,7 +24,7 @@ as $f$
                row_number() over w as n, sum(tokens) over (w rows unbounded preceding) as total
         from (
             select entity_id, description, max(published_at) as published_at, max(tokens) as tokens, bool_or(chunk_id is null) as by_hand
-            from m where description <> '' group by entity_id, description
+            from m where description <> '' group by entity_id, description having not bool_or(summarised)
         ) f
         window w as (partition by entity_id order by by_hand desc, published_at desc nulls last, length(description) desc, description collate "C")
     ), descriptions as (
@@ -34,9 +34,9 @@ as $f$
         select entity_id, count(distinct chunk_id) as mentions from m group by entity_id
     ), composed as (
         update entity e
-        set name = n.name, type = coalesce(t.type, ''), description = coalesce(d.description, ''), mentions = c.mentions,
+        set name = n.name, type = coalesce(t.type, ''), description = concat_ws(E'\n', e.summary, d.description), mentions = c.mentions,
             degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
-            tokens = line_bytes(array[n.name, t.type, d.description])
+            tokens = line_bytes(array[n.name, t.type, concat_ws(E'\n', e.summary, d.description)])
         from names n join counts c using (entity_id) join entity before on before.id = n.entity_id
         left join types t using (entity_id) left join descriptions d using (entity_id)
         where e.id = n.entity_id
@@ -55,7 +55,7 @@ set search_path from current
 as $f$
 begin
     with f as materialized (
-        select f.relation_id, f.chunk_id, f.text, f.keywords, f.strength, f.tokens, c.sha256, d.published_at
+        select f.relation_id, f.chunk_id, f.text, f.keywords, f.strength, f.tokens, f.summarised, c.sha256, d.published_at
         from fact f left join chunk c on c.id = f.chunk_id left join document d on d.id = c.document_id
         where f.relation_id = any (p_relation)
     ), weights as (  -- one text counts once, however often and wherever it says it
@@ -70,7 +70,7 @@ begin
         from (
             select relation_id, text, max(published_at) as published_at, max(tokens) as tokens, max(strength) as strength,
                    bool_or(chunk_id is null) as by_hand
-            from f group by relation_id, text
+            from f group by relation_id, text having not bool_or(summarised)
         ) t
         window w as (partition by relation_id
                      order by by_hand desc, published_at desc nulls last, strength desc, length(text) desc, text collate "C")
@@ -79,9 +79,9 @@ begin
         from fragments where n <= p_fragments and (total <= p_tokens or n = 1) group by relation_id
     )
     update relation r
-    set keywords = coalesce(k.keywords, '{}'), description = d.description, weight = w.weight,
-        tokens = line_bytes(array[s.name, t.name, d.description])
-    from weights w join descriptions d using (relation_id) left join words k using (relation_id), entity s, entity t
+    set keywords = coalesce(k.keywords, '{}'), description = concat_ws(E'\n', r.summary, d.description), weight = w.weight,
+        tokens = line_bytes(array[s.name, t.name, concat_ws(E'\n', r.summary, d.description)])
+    from weights w left join descriptions d using (relation_id) left join words k using (relation_id), entity s, entity t
     where r.id = w.relation_id and s.id = r.source and t.id = r.target;
 
     insert into adjacency as a (entity_id, relation_id, other_id, weight)
@@ -196,6 +196,63 @@ end $f$;
 comment on function claim_stale_relations(text, integer, double precision, integer, integer) is
     'Leases stale relations, derives them anew and returns the text to count and to embed';
 
+-- entity_notes, relation_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest
+create or replace function entity_notes(p_entity bigint[], p_fragments integer)
+returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
+language sql stable
+set search_path from current
+as $f$
+    with note as (
+        select s.entity_id as owner, s.description as note, max(d.published_at) as published_at, array_agg(s.id) as ids,
+               row_number() over (partition by s.entity_id order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
+                                  length(s.description) desc, s.description collate "C") as n
+        from mention s left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
+        where s.entity_id = any (p_entity) and s.description <> ''
+        group by s.entity_id, s.description having not bool_or(s.summarised)
+    ), kept as materialized (
+        select * from note where n <= p_fragments
+    ), noted as materialized (
+        select k.owner, s.id, s.chunk_id from kept k join mention s on s.id = any (k.ids)
+        union
+        select s.entity_id, s.id, s.chunk_id from mention s where s.entity_id = any (p_entity) and s.summarised
+    )
+    select t.id, t.summary,
+           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k where k.owner = t.id),
+           (select array_agg(i.id) from noted i where i.owner = t.id),
+           array(select distinct i.chunk_id from noted i where i.owner = t.id and i.chunk_id is not null)
+    from entity t where t.id in (select k.owner from kept k) order by t.id
+$f$;
+comment on function entity_notes(bigint[], integer) is
+    'For a summary of entities: the last one and the notes it does not hold, oldest first, with the mentions and chunks behind both';
+
+create or replace function relation_notes(p_relation bigint[], p_fragments integer)
+returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
+language sql stable
+set search_path from current
+as $f$
+    with note as (
+        select s.relation_id as owner, s.text as note, max(d.published_at) as published_at, array_agg(s.id) as ids,
+               row_number() over (partition by s.relation_id order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
+                                  max(s.strength) desc, length(s.text) desc, s.text collate "C") as n
+        from fact s left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
+        where s.relation_id = any (p_relation) and s.text <> ''
+        group by s.relation_id, s.text having not bool_or(s.summarised)
+    ), kept as materialized (
+        select * from note where n <= p_fragments
+    ), noted as materialized (
+        select k.owner, s.id, s.chunk_id from kept k join fact s on s.id = any (k.ids)
+        union
+        select s.relation_id, s.id, s.chunk_id from fact s where s.relation_id = any (p_relation) and s.summarised
+    )
+    select t.id, t.summary,
+           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k where k.owner = t.id),
+           (select array_agg(i.id) from noted i where i.owner = t.id),
+           array(select distinct i.chunk_id from noted i where i.owner = t.id and i.chunk_id is not null)
+    from relation t where t.id in (select k.owner from kept k) order by t.id
+$f$;
+comment on function relation_notes(bigint[], integer) is
+    'For a summary of relations: the last one and the notes it does not hold, oldest first, with the facts and chunks behind both';
+
 -- clear_stale: marks whose version has not moved are cleared and returned; the others are free again at once
 create or replace function clear_stale(p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[]) returns bigint[]
 language plpgsql
@@ -220,7 +277,8 @@ comment on function clear_stale(text, bigint[], bigint[], uuid[]) is
     'Clears stale marks that are unchanged since they were claimed; returns their ids';
 
 create or replace function finish_entities(
-    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[])
+    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[],
+    p_summary text[] default null, p_noted bigint[] default null)
 returns bigint
 language plpgsql
 set search_path from current
@@ -231,16 +289,20 @@ begin
     perform raise_unless_current(p_code);
     v_id := clear_stale('entity', p_id, p_version, p_lease_token);
     update entity e set tokens = t.tokens from unnest(p_id, p_tokens) as t (id, tokens) where e.id = t.id and e.id = any (v_id);
+    update entity e set summary = t.summary, description = t.summary
+    from unnest(p_id, p_summary) as t (id, summary) where e.id = t.id and t.summary is not null and e.id = any (v_id);
+    update mention n set summarised = true where n.id = any (p_noted) and n.entity_id = any (v_id);
     insert into entity_vector (entity_id, embedding)
     select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
     on conflict (entity_id) do update set embedding = excluded.embedding;
     return coalesce(cardinality(v_id), 0);
 end $f$;
-comment on function finish_entities(text, bigint[], bigint[], uuid[], integer[], halfvec[]) is
-    'Stores token counts and vectors of refreshed entities unless they changed meanwhile; returns how many';
+comment on function finish_entities(text, bigint[], bigint[], uuid[], integer[], halfvec[], text[], bigint[]) is
+    'Stores token counts, vectors and summaries of refreshed entities unless they changed meanwhile; returns how many';
 
 create or replace function finish_relations(
-    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[])
+    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[],
+    p_summary text[] default null, p_noted bigint[] default null)
 returns bigint
 language plpgsql
 set search_path from current
@@ -251,10 +313,13 @@ begin
     perform raise_unless_current(p_code);
     v_id := clear_stale('relation', p_id, p_version, p_lease_token);
     update relation r set tokens = t.tokens from unnest(p_id, p_tokens) as t (id, tokens) where r.id = t.id and r.id = any (v_id);
+    update relation r set summary = t.summary, description = t.summary
+    from unnest(p_id, p_summary) as t (id, summary) where r.id = t.id and t.summary is not null and r.id = any (v_id);
+    update fact n set summarised = true where n.id = any (p_noted) and n.relation_id = any (v_id);
     insert into relation_vector (relation_id, embedding)
     select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
     on conflict (relation_id) do update set embedding = excluded.embedding;
     return coalesce(cardinality(v_id), 0);
 end $f$;
-comment on function finish_relations(text, bigint[], bigint[], uuid[], integer[], halfvec[]) is
-    'Stores token counts and vectors of refreshed relations unless they changed meanwhile; returns how many';
+comment on function finish_relations(text, bigint[], bigint[], uuid[], integer[], halfvec[], text[], bigint[]) is
+    'Stores token counts, vectors and summaries of refreshed relations unless they changed meanwhile; returns how many';

@@ -9,6 +9,33 @@ as $f$
 $f$;
 comment on function get_cached(text[]) is 'Cached responses by key';
 
+-- add_usage, count_usage: what a call cost
+create or replace function add_usage(
+    p_purpose text, p_model text, p_document bigint, p_prompt_tokens bigint, p_completion_tokens bigint, p_cost numeric)
+returns void
+language sql
+set search_path from current
+as $f$
+    insert into llm_usage as u (purpose, model, document_id, calls, prompt_tokens, completion_tokens, cost)
+    values (p_purpose, p_model, p_document, 1, p_prompt_tokens, p_completion_tokens, p_cost)
+    on conflict on constraint llm_usage_purpose_model_document_id_day_key do update
+    set calls = u.calls + 1, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
+        completion_tokens = u.completion_tokens + excluded.completion_tokens, cost = u.cost + excluded.cost
+$f$;
+comment on function add_usage(text, text, bigint, bigint, bigint, numeric) is 'Adds one call to llm_usage';
+
+create or replace function count_usage(
+    p_code text, p_purpose text, p_model text, p_prompt_tokens bigint, p_completion_tokens bigint, p_cost numeric)
+returns void
+language plpgsql
+set search_path from current
+as $f$
+begin
+    perform raise_unless_current(p_code);
+    perform add_usage(p_purpose, p_model, null, p_prompt_tokens, p_completion_tokens, p_cost);
+end $f$;
+comment on function count_usage(text, text, text, bigint, bigint, numeric) is 'Counts a model call whose response is not kept';
+
 -- put_cached: the first answer to a request stays; its sources are added to. A response made from a text that is gone meanwhile is
 -- only counted: it would never go.
 create or replace function put_cached(
@@ -29,12 +56,8 @@ begin
         select distinct p_key, p.id from unnest(p_chunk) as p (id)
         on conflict on constraint llm_cache_source_pkey do nothing;
     end if;
-    insert into llm_usage as u (purpose, model, document_id, calls, prompt_tokens, completion_tokens, cost)
-    values (p_purpose, p_model, (select min(c.document_id) from chunk c where c.id = any (p_chunk)), 1, p_prompt_tokens,
-            p_completion_tokens, p_cost)
-    on conflict on constraint llm_usage_purpose_model_document_id_day_key do update
-    set calls = u.calls + 1, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
-        completion_tokens = u.completion_tokens + excluded.completion_tokens, cost = u.cost + excluded.cost;
+    perform add_usage(p_purpose, p_model, (select min(c.document_id) from chunk c where c.id = any (p_chunk)), p_prompt_tokens,
+                      p_completion_tokens, p_cost);
 end $f$;
 comment on function put_cached(text, text, text, text, text, bigint, bigint, numeric, bigint[]) is
     'Keeps a paid response with the chunks it was made from, and counts it in llm_usage';

@@ -36,6 +36,13 @@ select d.uri, c.ordinal, c.error, c.attempts, c.retry_at
 from chunk c join document d on d.id = c.document_id where c.extracted_at is null and c.error is not null;
 comment on view failures is 'Chunks that failed; retry_at infinity: they wait until they are retried by hand';
 
+create or replace view usage as
+select u.purpose, u.model, sum(u.calls)::bigint as calls, sum(u.prompt_tokens)::bigint as prompt_tokens,
+       sum(u.completion_tokens)::bigint as completion_tokens, sum(u.cost) as cost,
+       coalesce(sum(u.calls) filter (where u.cost = 0), 0)::bigint as calls_without_price
+from llm_usage u group by u.purpose, u.model;
+comment on view usage is 'Model calls, tokens and US dollars so far, by purpose and model; by document and day: llm_usage';
+
 -- workspace_stats: size and state in one row
 create or replace function workspace_stats()
 returns table (embedding_model text, dimension integer, documents bigint, documents_failed bigint, documents_empty bigint, chunks bigint,

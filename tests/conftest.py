@@ -8,11 +8,14 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from pgrag import migrate
-from pgrag.config import Settings
-from pgrag.llm.keyless import KeylessEmbedder
-from tests.support import postgres
-from tests.support.models import WordEmbedder
+from pgrag.llm.keyless import KeylessEmbedder, limit_blas_threads
+
+limit_blas_threads()
+
+from pgrag import migrate  # noqa: E402 - what follows imports numpy
+from pgrag.config import Settings  # noqa: E402
+from tests.support import postgres  # noqa: E402
+from tests.support.models import WordEmbedder  # noqa: E402
 
 TEMPLATE = "pgrag_template"
 WORDS_TEMPLATE = "pgrag_words_template"

@@ -207,7 +207,10 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True)),
         sa.Column("name", sa.Text(), nullable=False, comment="the most frequent spelling"),
         sa.Column("type", sa.Text(), server_default="", nullable=False, comment="the most frequent type"),
-        sa.Column("description", sa.Text(), server_default="", nullable=False, comment="composed from the mentions"),
+        sa.Column(
+            "description", sa.Text(), server_default="", nullable=False, comment="composed from summary and mentions"
+        ),
+        sa.Column("summary", sa.Text(), comment="what an LLM made of the mentions marked summarised"),
         sa.Column(
             "tokens",
             sa.Integer(),
@@ -281,7 +284,10 @@ def upgrade() -> None:
             nullable=False,
             comment="keywords of its facts",
         ),
-        sa.Column("description", sa.Text(), server_default="", nullable=False, comment="composed from its facts"),
+        sa.Column(
+            "description", sa.Text(), server_default="", nullable=False, comment="composed from summary and facts"
+        ),
+        sa.Column("summary", sa.Text(), comment="what an LLM made of the facts marked summarised"),
         sa.Column(
             "weight",
             sa.REAL(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
@@ -135,7 +135,7 @@ class KeylessKeywords:
     def __init__(self, models: KeylessModels) -> None:
         self._models = models
 
-    async def keywords(self, question: str) -> Keywords:
+    async def keywords(self, question: str, history: Sequence[Mapping[str, str]] = ()) -> Keywords:
         """Low: concrete things. High: verbs and themes. Raises MissingExtraError, ModelError."""
         return await anyio.to_thread.run_sync(self._keywords, question, abandon_on_cancel=True)
 

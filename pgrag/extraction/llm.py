@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pgrag import prompts
+from pgrag.config import ENTITY_TYPES
 from pgrag.errors import BudgetError, ExtractionError, ModelAccessError, PgragError
 from pgrag.extraction.parse import ParsedExtraction, merge_gleaned, parse_extraction
 from pgrag.llm.gateway import Gateway
@@ -29,7 +30,7 @@ class LLMExtractor:
         gateway: Gateway,
         model: str,
         *,
-        entity_types: Sequence[str] = prompts.ENTITY_TYPES,
+        entity_types: Sequence[str] = ENTITY_TYPES,
         output_language: str | None = None,
         gleaning: int = 1,
     ) -> None:

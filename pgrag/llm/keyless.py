@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
@@ -23,23 +25,37 @@ DIMENSION = 384
 COSINE_THRESHOLD = 0.75
 PART_CHARACTERS = (1000, 12_000)  # of a thread's piece of work; the upper one is about one forward pass
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+OPENBLAS_FUNCTIONS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
 
 
 def limit_blas_threads() -> bool:
-    """Give numpy's BLAS one thread, unless the user chose a number. Call it before numpy is first imported.
+    """Give numpy's BLAS one thread, in the whole process, unless OPENBLAS_NUM_THREADS says how many.
 
-    The embedder runs a thread per processor of its own; BLAS threads on top fight for the same processors
-    (measured: five times slower while PostgreSQL is busy). True if it takes effect: numpy is not loaded yet.
+    The embedder runs a thread per processor of its own. BLAS threads on top wait for one another on the same
+    processors: measured, five times slower while PostgreSQL is busy, and far worse on a loaded machine. Call it
+    first thing: then the variable does it. Once numpy is loaded, its OpenBLAS is told. False if that cannot be done.
     """
+    chosen = "OPENBLAS_NUM_THREADS" in os.environ
     for name in BLAS_VARIABLES:
         os.environ.setdefault(name, "1")
-    return "numpy" not in sys.modules
+    numpy = sys.modules.get("numpy")
+    if chosen or numpy is None:
+        return True
+    libraries = Path(str(numpy.__file__)).parent.parent / "numpy.libs"
+    for file in libraries.glob("*openblas*"):
+        library = ctypes.CDLL(str(file))  # the one numpy has loaded
+        for function in OPENBLAS_FUNCTIONS:
+            if hasattr(library, function):
+                getattr(library, function)(1)
+                return True
+    return False
 
 
 class KeylessEmbedder:
     """Embeds without key, network or server (extra `local`); the model is loaded at the first text, once.
 
-    Share one instance: it may be used from many tasks, event loops and threads at the same time.
+    Share one instance: it may be used from many tasks, event loops and threads at the same time. Loading calls
+    `limit_blas_threads`.
     """
 
     model = MODEL
@@ -89,6 +105,7 @@ class KeylessEmbedder:
             if self._loaded is None:
                 from pgrag.llm.e5 import E5
 
+                limit_blas_threads()
                 self._loaded = E5()
             return self._loaded
 

@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import threading
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -61,8 +60,6 @@ def _import() -> Any:
         finally:
             if not own:
                 del os.environ[COST_MAP_VARIABLE]
-        # It makes pydantic say something about its own types, once, in the middle of an answer.
-        warnings.filterwarnings("ignore", r".*using the `ReadOnly` qualifier", UserWarning, r"pydantic\.")
         litellm.suppress_debug_info = True  # it prints advertisements when something fails
         litellm.disable_hf_tokenizer_download = True  # for some models' names it would download one to count tokens
         if "LITELLM_LOG" not in os.environ:

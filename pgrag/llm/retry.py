@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 60.0
 LONGEST_RETRY_AFTER = 120.0
+TIMEOUT_RETRIES = 2  # a time-out is long already: with the default, three make nine minutes
 PASSING_STATUS = frozenset({408, 409, 425, 429})  # and every status from 500 on
 
 T = TypeVar("T")
@@ -63,13 +64,16 @@ def wait_before(retry: int, retry_after: float | None, chance: float) -> float:
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], retries: int, sleep: Callable[[float], Awaitable[None]]) -> T:
-    """What `call` returns, after at most `retries` repetitions. Raises the last CallError, which counts the tries."""
+    """What `call` returns, after at most `retries` repetitions, and two of time-outs. Raises the last CallError, which
+    counts the tries."""
+    timeouts = 0
     for tries in range(1, retries + 2):
         try:
             return await call()
         except CallError as error:
             error.tries = tries
-            if not error.passing or tries > retries:
+            timeouts += isinstance(error, CallTimeoutError)
+            if not error.passing or tries > retries or timeouts > TIMEOUT_RETRIES:
                 raise
             seconds = wait_before(tries, error.retry_after, random.random())  # noqa: S311 - jitter
             logger.info("a model request failed (status %s), again in %.1f s", error.status, seconds)

@@ -15,6 +15,7 @@ from importlib import resources
 from string import Template
 from typing import Any, Literal
 
+from pgrag.config import ENTITY_TYPES
 from pgrag.errors import UsageError
 from pgrag.folding import clean, name_key, words
 
@@ -24,10 +25,6 @@ Message = dict[str, str]
 
 NAMES: tuple[Name, ...] = ("extract", "glean", "summarise", "keywords", "answer")
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
-ENTITY_TYPES = (
-    "person", "creature", "organization", "location", "event", "concept",
-    "method", "content", "data", "artifact", "naturalobject", "other",
-)  # fmt: skip
 RESPONSE_TYPE = "Multiple Paragraphs"
 
 _USER = "<!-- user -->\n"

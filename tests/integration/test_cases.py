@@ -18,7 +18,7 @@ from pgrag.tokens import Tokenizer
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 from tests.cli.command import COMMAND, assert_error, environment, pgrag, pgrag_json
 from tests.support.models import FixedKeywords, WordEmbedder
-from tests.support.rag import ask, capitals, extractor, graph, ingest, open_rag, rows, value, with_rag
+from tests.support.rag import ask, capitals, count, extractor, graph, ingest, open_rag, rows, value, with_rag
 
 
 def related(source: str, target: str, text: str = "They are related.", *more: ExtractedMention) -> Extraction:
@@ -32,7 +32,9 @@ def test_case_1_nul_and_lone_surrogates_are_stored_without(words_dsn: str, tmp_p
         mention = ExtractedMention("Ce\0dar", "tree\0", "A tall\ud800 tree.")
         return Extraction((*found.mentions, mention), found.facts, ("tr\0ees", "\0"))
 
-    bad = Document("uri\0:1\ud800", "Alder\0 knows \ud800Birch.", "Ti\0tle", "text/plain", {"k\0": ["v\ud800"]}, ("la\0bel",))
+    bad = Document(
+        "uri\0:1\ud800", "Alder\0 knows \ud800Birch.", "Ti\0tle", "text/plain", {"k\0": ["v\ud800"]}, ("la\0bel",)
+    )
     named = tmp_path / "na\udcffme.txt"
     named.write_text("Dogwood knows Elm.", "utf-8")
     report = ingest(words_dsn, [bad, named, "no\0such.txt"], extracts=extractor(dirty))
@@ -58,20 +60,32 @@ def test_case_2_long_names_are_whole_and_far_too_long_ones_are_counted(words_dsn
     assert report.failures == ()
     assert dict(report.dropped) == {"name too long": 1}
     assert {name for (name,) in rows(words_dsn, "select name from entity")} == {first, second}
-    assert {frozenset(pair) for pair in rows(words_dsn, "select source, target from relations")} == {frozenset((first, second))}
+    assert {frozenset(pair) for pair in rows(words_dsn, "select source, target from relations")} == {
+        frozenset((first, second))
+    }
     found = ask(words_dsn, "Which?", mode="local", keywords=Keywords((second,)))
     assert found.retrieval.entities[0].name == second
 
 
-HOSTILE = ['List "big \\ plan"', "x'); drop table chunk; --", "{a,b}", "$1", "%s", "NULL", "O'Brien", "a\tb", "<b>bold</b>"]
+HOSTILE = [
+    'List "big \\ plan"',
+    "x'); drop table chunk; --",
+    "{a,b}",
+    "$1",
+    "%s",
+    "NULL",
+    "O'Brien",
+    "a\tb",
+    "<b>bold</b>",
+]
 
 
 def test_case_3_hostile_names_and_descriptions_are_found_by_the_same_words(words_dsn: str) -> None:
     def function(chunk: Chunk) -> Extraction:
-        name = HOSTILE[int(chunk.body.split()[-1])]
+        name = HOSTILE[int(chunk.body.split()[-1].strip("nx"))]
         return related(name, "Hub", f"{name} costs $$$ (RM200)", ExtractedMention(name, "x", "costs $$$ (RM200)"))
 
-    texts = {f"d:{i}": f"The text of number {i}" for i in range(len(HOSTILE))}
+    texts = {f"d:{i}": f"The text of number n{i}x" for i in range(len(HOSTILE))}
     assert ingest(words_dsn, texts, extracts=extractor(function)).failures == ()
     for i, name in enumerate(HOSTILE):
         result = ask(words_dsn, name, mode="local", keywords=Keywords((name,)))
@@ -79,15 +93,17 @@ def test_case_3_hostile_names_and_descriptions_are_found_by_the_same_words(words
         assert top.name == " ".join(name.split())
         assert "name" in top.why
         assert top.description == "costs $$$ (RM200)"
-        assert result.references[0].uri == f"d:{i}"
+        assert f"d:{i}" in [r.uri for r in result.references[:2]], "two of the names fold to the same words"
     assert ask(words_dsn, "costs $$$ (RM200)").references
-    assert value(words_dsn, "select count(*) from chunk") == len(HOSTILE)
+    assert count(words_dsn, "chunk") == len(HOSTILE)
 
 
 def test_case_4_two_processes_initialise_the_same_empty_database(empty_dsn: str) -> None:
     command = [*COMMAND, "init"]
     env = environment(PGRAG_DSN=empty_dsn)
-    both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
     assert [(error, code) for _, error, code in ended] == [("", 0), ("", 0)]
     assert sorted("created" in out for out, *_ in ended) == [False, True]
@@ -105,7 +121,7 @@ def test_case_13_spellings_of_one_name_are_one_entity(words_dsn: str) -> None:
     found = dict(rows(words_dsn, "select name, mentions from entity"))
     assert len(found) == 2
     assert set(found.values()) == {len(spellings)}
-    assert value(words_dsn, "select count(*) from relation") == 1
+    assert count(words_dsn, "relation") == 1
     assert value(words_dsn, "select weight from relation") == len(spellings)
 
 
@@ -114,7 +130,11 @@ def test_case_14_no_word_of_a_deleted_text_is_left(words_dsn: str, cleared: bool
     secret = "Quetzalcoatl paid Birch. Zirconium belongs to Quetzalcoatl. Birch visited Nowhereville."
     ingest(words_dsn, {"keep": "Alder knows Birch.", "secret:xylophone": secret})
     response = f"response about {secret}"
-    rows(words_dsn, "select put_cached(code_digest(), 'k', 'extract', 'm', %s, 1, 1, 0, array(select id from chunk))", response)
+    rows(
+        words_dsn,
+        "select put_cached(code_digest(), 'k', 'extract', 'm', %s, 1, 1, 0, array(select id from chunk))",
+        response,
+    )
     if cleared:
         rows(words_dsn, "delete from llm_cache")
     ask(words_dsn, "Who paid Birch?")
@@ -123,11 +143,10 @@ def test_case_14_no_word_of_a_deleted_text_is_left(words_dsn: str, cleared: bool
     tables = "select c.relname from pg_class c where c.relkind = 'r' and c.relnamespace = 'pgrag'::regnamespace"
     for word in ("Quetzalcoatl", "Zirconium", "Nowhereville", "xylophone", "paid", "visited", "belongs"):
         for (table,) in rows(words_dsn, tables):
-            hits = value(words_dsn, f'select count(*) from "{table}" t where t::text ilike %s', f"%{word}%")
-            assert hits == 0, (word, table)
+            assert count(words_dsn, table, f"t::text ilike '%{word}%'") == 0, (word, table)
     assert rows(words_dsn, "select name, mentions, degree from entity order by 1") == [("Alder", 1, 1), ("Birch", 1, 1)]
     with_rag(words_dsn, lambda rag: rag.refresh())
-    assert value(words_dsn, "select count(*) from entity_vector") == 2
+    assert count(words_dsn, "entity_vector") == 2
 
 
 def test_case_14_what_remains_is_as_if_it_had_never_been_there(words_dsn: str, empty_dsn: str) -> None:
@@ -147,13 +166,13 @@ def test_case_15_a_changed_number_re_extracts_one_chunk_and_the_old_fact_goes(wo
     )
     settings = {"chunk_tokens": 32, "chunk_overlap": 0}
     ingest(words_dsn, {"a": body}, **settings)
-    assert value(words_dsn, "select count(*) from chunk") == 10
+    assert count(words_dsn, "chunk") == 10
     asked = extractor()
     report = ingest(words_dsn, {"a": body.replace("born 987", "born 1203")}, extracts=asked, **settings)
     assert (report.updated, report.chunks, report.chunks_reused, len(asked.asked)) == (1, 10, 9, 1)
     assert "1203" in asked.asked[0]
     for table in ("chunk", "fact", "mention", "entity", "lexeme", "document"):
-        assert value(words_dsn, f"select count(*) from {table} t where t::text like '%%987%%'") == 0, table
+        assert count(words_dsn, table, "t::text like '%987%'") == 0, table
     assert "born 1203" in ask(words_dsn, "When was Hazel born?").answer
 
 
@@ -174,21 +193,21 @@ def test_case_17_the_same_file_three_times_and_a_pair_both_ways(words_dsn: str, 
         ingest(words_dsn, [path])
     copy = Document("copy", "Alder knows Birch. Birch knows Alder.")
     ingest(words_dsn, [copy])
-    assert value(words_dsn, "select count(*) from document") == 2
+    assert count(words_dsn, "document") == 2
     [(weight, keywords)] = rows(words_dsn, "select weight, keywords from relation")
     assert (weight, keywords) == (1, []), "one text, counted once"
     with_rag(words_dsn, lambda rag: rag.delete("copy"))
     assert value(words_dsn, "select weight from relation") == 1
     assert value(words_dsn, "select count(distinct chunk_id) from fact") == 1
-    assert value(words_dsn, "select count(*) from fact") == 2
-    assert value(words_dsn, "select count(*) from adjacency") == 2
+    assert count(words_dsn, "fact") == 2
+    assert count(words_dsn, "adjacency") == 2
 
 
 def test_case_19_another_dimension_is_refused_with_advice(words_dsn: str) -> None:
     with pytest.raises(DimensionError, match=r"384 dimensions .* 1536: .*pgrag reembed") as caught:
         ingest(words_dsn, {"a": "Alder knows Birch."}, embedder=WordEmbedder(1536))
     assert caught.value.exit_code == 2
-    assert value(words_dsn, "select count(*) from document") == 0
+    assert count(words_dsn, "document") == 0
     assert_error(pgrag("status", dsn=words_dsn), 3, "words", "multilingual-e5-small")
 
 
@@ -196,8 +215,11 @@ def test_case_20_3072_dimensions_have_an_index_that_is_used(empty_dsn: str) -> N
     embedder = WordEmbedder(3072)
     texts = {f"d:{i}": f"{'Alder' if i % 2 else 'Birch'} met Cedar{i} in year {i}." for i in range(40)}
     assert ingest(empty_dsn, texts, embedder=embedder).failures == ()
-    nearest = "explain select chunk_id from chunk_vector order by embedding <=> (select embedding from chunk_vector limit 1) limit 5"
-    plan = rows(empty_dsn, "set enable_seqscan = off; " + nearest)
+    nearest = (
+        "explain select chunk_id from chunk_vector "
+        "order by embedding <=> (select embedding from chunk_vector limit 1) limit 5"
+    )
+    plan = rows(f"{empty_dsn}?options=-c%20enable_seqscan%3Doff", nearest)
     assert any("Index Scan using chunk_vector_embedding_idx" in line for (line,) in plan), plan
     result = ask(empty_dsn, "Who met Cedar7?", opening={"embedder": embedder})
     assert "met Cedar7 in year 7." in result.answer
@@ -227,7 +249,7 @@ def test_case_22_two_workspaces_in_one_process_do_not_leak(words_dsn: str) -> No
             assert ((await one.stats()).entities, (await two.stats()).entities) == (0, 2)
 
     asyncio.run(run())
-    assert value(words_dsn, "select count(*) from document") == 0, "nor into the default workspace"
+    assert count(words_dsn, "document") == 0, "nor into the default workspace"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +258,9 @@ def test_case_22_two_workspaces_in_one_process_do_not_leak(words_dsn: str) -> No
     ids=["han", "han and emoji", "families", "flags"],
 )
 def test_case_24_texts_without_a_space_are_rebuilt_exactly(words_dsn: str, body: str) -> None:
-    report = ingest(words_dsn, {"a": body}, chunk_tokens=128, chunk_overlap=0, extracts=extractor(lambda _: related("A", "B")))
+    report = ingest(
+        words_dsn, {"a": body}, chunk_tokens=128, chunk_overlap=0, extracts=extractor(lambda _: related("A", "B"))
+    )
     assert report.failures == ()
     found = rows(words_dsn, "select start_char, end_char, body, tokens from chunk order by ordinal")
     assert len(found) > 10
@@ -264,7 +288,9 @@ class BlindEmbedder(WordEmbedder):
 @pytest.mark.parametrize("named", [True, False])
 def test_case_26_a_code_is_found_though_the_embedder_cannot_tell(words_dsn: str, ranking: str, named: bool) -> None:
     """By its name where it was extracted, else by full text."""
-    texts = {f"d:{n}": f"The Server reports ORA-{n:05} when Oracle runs out of thing number {n}." for n in range(1500, 1600)}
+    texts = {
+        f"d:{n}": f"The Server reports ORA-{n:05} when Oracle runs out of thing number {n}." for n in range(1500, 1600)
+    }
     names = extractor(capitals) if named else extractor(lambda chunk: related("Server", "Oracle", chunk.body))
     ingest(words_dsn, texts, embedder=BlindEmbedder(), extracts=names)
     opening: Any = {"embedder": BlindEmbedder(), "keywords": FixedKeywords(["ORA-01555"] if named else [], ["reports"])}

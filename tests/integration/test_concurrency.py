@@ -10,10 +10,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pgrag import Document, PgRAG
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, IngestReport
 from tests.support.models import FunctionExtractor
-from tests.support.rag import capitals, extractor, graph, ingest, open_rag, rows, value, with_rag
+from tests.support.rag import capitals, count, extractor, graph, ingest, open_rag, rows, value, with_rag
 
 PROJECT = Path(__file__).resolve().parents[2]
 NAMES = ["Alder", "Birch", "Cedar", "Dogwood", "Elm"]
@@ -24,7 +26,10 @@ def document(number: int) -> Document:
     """Five paragraphs about the same five names, in an order of its own; every second document shares its texts."""
     names = NAMES[number % 5 :] + NAMES[: number % 5]
     year = number // 2
-    lines = [f"{a} met {b} on the long quay of the old harbour in the warm and windy summer of year {year}." for a, b in zip(names, names[1:] + names[:1], strict=True)]
+    lines = [
+        f"{a} met {b} on the long quay of the old harbour in the warm and windy summer of year {year}."
+        for a, b in zip(names, names[1:] + names[:1], strict=True)
+    ]
     return Document(f"doc:{number}", "\n\n".join(lines))
 
 
@@ -39,7 +44,11 @@ def ingest_in_process(dsn: str, numbers: range, **settings: Any) -> subprocess.P
         print(json.dumps([report.added, report.updated, len(report.failures), len(asked.asked)]))
     """
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=PROJECT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
@@ -59,7 +68,12 @@ def test_two_processes_over_the_same_documents_make_one_graph(words_dsn: str, em
     assert graph(words_dsn) == graph(empty_dsn)
     distinct = value(words_dsn, "select count(distinct body) from chunk")
     assert sum(asked for *_, asked in reports) == distinct, "no chunk is asked for by both"
-    assert value(words_dsn, "select count(*) from (select chunk_id, ordinal from fact group by 1, 2 having count(*) > 1) d") == 0
+    assert (
+        value(
+            words_dsn, "select count(*) from (select chunk_id, ordinal from fact group by 1, 2 having count(*) > 1) d"
+        )
+        == 0
+    )
 
 
 def test_many_tasks_of_one_process(words_dsn: str) -> None:
@@ -69,9 +83,9 @@ def test_many_tasks_of_one_process(words_dsn: str) -> None:
     asked = extractor()
     reports = with_rag(words_dsn, work, extracts=asked, claim_batch=2, **SMALL)
     assert [report.failures for report in reports] == [()] * 8
-    assert value(words_dsn, "select count(*) from document where status = 'complete'") == 9
+    assert count(words_dsn, "document", "status = 'complete'") == 9
     assert len(asked.asked) == len(set(asked.asked))
-    assert value(words_dsn, "select count(*) from stale") == 0
+    assert count(words_dsn, "stale") == 0
     assert value(words_dsn, "select mentions from entity where name = 'Elm'") == 18
 
 
@@ -109,24 +123,36 @@ def said_by(who: str) -> Any:
     return function
 
 
-def test_a_late_worker_cannot_overwrite_its_successor(words_dsn: str) -> None:
+@pytest.mark.parametrize("first_back", ["successor", "late"])
+def test_a_late_worker_cannot_overwrite_its_successor(words_dsn: str, first_back: str) -> None:
     async def run() -> tuple[IngestReport, IngestReport]:
-        late = Held(said_by("Late"))
+        late, prompt = Held(said_by("Late")), Held(said_by("Prompt"))
         texts = [Document("a", "Alder knows Birch.")]
-        async with open_rag(words_dsn, extracts=late, lease_seconds=0.2, workers=1) as first:
-            slow = asyncio.create_task(first.ingest(texts))
+        async with (
+            open_rag(words_dsn, extracts=late, workers=1) as one,
+            open_rag(words_dsn, extracts=prompt, workers=1) as two,
+        ):
+            slow = asyncio.create_task(one.ingest(texts))
             await late.called.wait()
-            await asyncio.sleep(0.3)
-            async with open_rag(words_dsn, extracts=extractor(said_by("Prompt"))) as second:
-                prompt = await second.ingest(texts)
-            late.sign.set()
-            return await slow, prompt
+            rows(words_dsn, "update chunk set lease_until = now() - interval '1 second'")
+            successor = asyncio.create_task(two.ingest(texts))
+            await prompt.called.wait()
+            if first_back == "late":
+                late.sign.set()
+                await asyncio.sleep(0.3)
+                assert count(words_dsn, "mention") == 0, "its lease is gone"
+                prompt.sign.set()
+            else:
+                prompt.sign.set()
+                await successor
+                late.sign.set()
+            return await slow, await successor
 
     slow, prompt = asyncio.run(run())
     assert (slow.failures, prompt.failures) == ((), ())
     assert {name for (name,) in rows(words_dsn, "select name from entity")} == {"Alder", "Birch", "Prompt"}
     assert rows(words_dsn, "select text from fact where text like 'said by%%'") == [("said by Prompt",)]
-    assert value(words_dsn, "select count(*) from chunk_vector") == 1
+    assert count(words_dsn, "chunk_vector") == 1
 
 
 def test_a_document_deleted_while_it_is_extracted_does_not_come_back(words_dsn: str) -> None:
@@ -140,8 +166,18 @@ def test_a_document_deleted_while_it_is_extracted_does_not_come_back(words_dsn: 
             return await task
 
     assert asyncio.run(run()).failures == ()
-    for table in ("document", "chunk", "mention", "fact", "entity", "relation", "stale", "chunk_vector", "chunk_search"):
-        assert value(words_dsn, f"select count(*) from {table}") == 0, table
+    for table in (
+        "document",
+        "chunk",
+        "mention",
+        "fact",
+        "entity",
+        "relation",
+        "stale",
+        "chunk_vector",
+        "chunk_search",
+    ):
+        assert count(words_dsn, table) == 0, table
 
 
 def test_a_text_changed_while_it_is_extracted_keeps_only_the_new(words_dsn: str) -> None:

@@ -748,7 +748,7 @@ assert "LITELLM_LOCAL_MODEL_COST_MAP" not in os.environ
 
 
 def test_litellm_is_imported_late_and_leaves_no_warning(server: OpenAIServer) -> None:
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", IMPORTING, server.url]
+    command = [sys.executable, "-W", "error", "-c", IMPORTING, server.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
     assert "Warning" not in done.stderr

@@ -16,7 +16,7 @@ from pgrag.errors import CodeTreeError, ExtractionError, MissingExtraError, Mode
 from pgrag.types import Chunk, Extraction, IngestProgress, IngestReport
 from tests.migration.support import age_code
 from tests.support.models import FunctionExtractor, WordEmbedder
-from tests.support.rag import capitals, extractor, failing_on, graph, ingest, open_rag, rows, value, with_rag
+from tests.support.rag import capitals, count, extractor, failing_on, graph, ingest, open_rag, rows, value, with_rag
 
 SMALL = {"chunk_tokens": 32, "chunk_overlap": 0}
 NAMES = ["Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Gorse", "Hazel", "Ivy", "Juniper"]
@@ -64,7 +64,7 @@ def test_changed_settings_are_reported_and_not_run_again(words_dsn: str) -> None
     assert (report.skipped, report.changed_settings, other.asked) == (1, ("a",), [])
     report = ingest(words_dsn, {"a": long_text()}, chunk_tokens=64)
     assert (report.skipped, report.changed_settings) == (1, ("a",))
-    assert value(words_dsn, "select count(*) from chunk") == 10
+    assert count(words_dsn, "chunk") == 10
 
 
 @pytest.mark.parametrize("change", ["title", "labels", "metadata", "published_at"])
@@ -78,8 +78,8 @@ def test_a_change_of_anything_but_the_text_updates_without_extracting(words_dsn:
     assert (report.updated, report.skipped) == (1, 0)
     # a title stands above every chunk, so models read another text
     assert len(asked.asked) == (10 if change == "title" else 0)
-    [stored] = rows(words_dsn, f"select {change} from document")
-    assert stored[0] == (list(new[change]) if change == "labels" else new[change])
+    [stored] = with_rag(words_dsn, lambda rag: rag.documents())
+    assert getattr(stored, change) == new[change]
 
 
 def test_a_paragraph_put_in_front_moves_the_others_and_asks_for_one_chunk(words_dsn: str) -> None:
@@ -89,8 +89,7 @@ def test_a_paragraph_put_in_front_moves_the_others_and_asks_for_one_chunk(words_
     report = ingest(words_dsn, {"a": body}, extracts=asked, **SMALL)
     assert (report.chunks, report.chunks_reused, len(asked.asked)) == (11, 10, 1)
     assert all(
-        body[start:end] == text
-        for start, end, text in rows(words_dsn, "select start_char, end_char, body from chunk")
+        body[start:end] == text for start, end, text in rows(words_dsn, "select start_char, end_char, body from chunk")
     )
     assert [n for (n,) in rows(words_dsn, "select ordinal from chunk order by start_char")] == list(range(11))
 
@@ -104,27 +103,43 @@ def test_a_text_ingested_again_is_as_if_it_had_always_been_so(words_dsn: str, em
 
 
 def test_a_pending_document_is_taken_up_without_asking_again(words_dsn: str) -> None:
-    async def interrupted(rag: PgRAG) -> None:
-        task = asyncio.create_task(rag.ingest([Document("a", long_text())]))
-        while value(words_dsn, "select count(*) from chunk where extracted_at is not null") < 3:
-            await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async def interrupted() -> None:
+        stuck = StuckExtractor(answers=3)
+        async with open_rag(words_dsn, extracts=stuck, claim_batch=1, workers=1, **SMALL) as rag:
+            task = asyncio.create_task(rag.ingest([Document("a", long_text())]))
+            await stuck.stuck.wait()
+            assert count(words_dsn, "chunk", "lease_token is not null") == 1
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
 
-    slow = SlowExtractor(0.05)
-    with_rag(words_dsn, interrupted, extracts=slow, claim_batch=1, workers=2, **SMALL)
+    asyncio.run(interrupted())
     assert value(words_dsn, "select status from document") == "pending"
-    assert value(words_dsn, "select count(*) from chunk where lease_token is not null or lease_until is not null") == 0
-    done = value(words_dsn, "select count(*) from chunk where extracted_at is not null")
-    assert 3 <= done < 10
+    assert count(words_dsn, "chunk", "lease_token is not null or lease_until is not null") == 0
+    assert count(words_dsn, "chunk", "extracted_at is not null") == 3
     ids = rows(words_dsn, "select id from chunk order by id")
-    rest, seen = extractor(), []
+    rest = extractor()
+    seen: list[IngestProgress] = []
     report = ingest(words_dsn, {"a": long_text()}, extracts=rest, progress=seen.append, **SMALL)
-    assert (report.updated, report.failures, len(rest.asked)) == (1, (), 10 - done)
+    assert (report.updated, report.failures, len(rest.asked)) == (1, (), 7)
     assert (seen[-1].chunks_total, seen[-1].chunks_done) == (10, 10)
     assert rows(words_dsn, "select id from chunk order by id") == ids
     assert value(words_dsn, "select status from document") == "complete"
+
+
+class StuckExtractor(FunctionExtractor):
+    """Answers so often, then never."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__(capitals)
+        self.answers = answers
+        self.stuck = asyncio.Event()
+
+    async def extract(self, chunks: Any) -> Any:
+        if len(self.asked) >= self.answers:
+            self.stuck.set()
+            await asyncio.Event().wait()
+        return await super().extract(chunks)
 
 
 class SlowExtractor(FunctionExtractor):
@@ -153,7 +168,10 @@ def test_files_folders_documents_and_texts(words_dsn: str, tmp_path: Path) -> No
     async def work(rag: PgRAG) -> tuple[IngestReport, IngestReport]:
         mixed = await rag.ingest([folder, str(single), Document("note:1", "Elm knows Fir.")], labels=["x"])
         texts = await rag.ingest_texts(
-            ["Gorse knows Hazel.", "Ivy knows Juniper."], uris=["t:1", "t:2"], titles=["G", "I"], metadata=[{}, {"n": 1}]
+            ["Gorse knows Hazel.", "Ivy knows Juniper."],
+            uris=["t:1", "t:2"],
+            titles=["G", "I"],
+            metadata=[{}, {"n": 1}],
         )
         again = await rag.ingest_texts(["Gorse knows Hazel."])
         assert again.added == 1, "without a uri it is a document of its own, named by its content"
@@ -191,14 +209,16 @@ def test_what_cannot_be_read_is_reported_and_the_others_are_ingested(words_dsn: 
     report = ingest(
         words_dsn,
         [
-            binary, good, empty, tmp_path / "missing.txt", Document("blank", " \n\t "), Document("good", "Cedar sings."),
-            Document("", "No name."), Document("u" * 3000, "Long name."), Document("deep", "Deep.", metadata={"a": deep}),
+            binary, good, empty, tmp_path / "missing.txt", Document("blank", " \n\t "),
+            Document("good", "Cedar sings."), Document("", "No name."), Document("u" * 3000, "Long name."),
+            Document("deep", "Deep.", metadata={"a": deep}),
         ],
     )  # fmt: skip
     reasons = {failure.uri: failure.error for failure in report.failures}
     assert report.added == 1
     assert set(reasons) == {
-        binary.as_uri(), empty.as_uri(), (tmp_path / "missing.txt").as_uri(), "blank", "good", "", "u" * 200 + "…", "deep",
+        binary.as_uri(), empty.as_uri(), (tmp_path / "missing.txt").as_uri(), "blank", "good", "", "u" * 200 + "…",
+        "deep",
     }  # fmt: skip
     assert "empty" in reasons["blank"]
     assert "empty" in reasons[empty.as_uri()]
@@ -236,7 +256,7 @@ def test_a_failed_chunk_is_recorded_and_the_others_are_stored(words_dsn: str) ->
     assert document.error is not None
     assert "no answer for this one" in document.error
     assert value(words_dsn, "select count(distinct chunk_id) from mention") == 9
-    assert value(words_dsn, "select count(*) from stale") == 0
+    assert count(words_dsn, "stale") == 0
 
     idle = extractor()
     again = ingest(words_dsn, {"a": long_text()}, extracts=idle, **SMALL)
@@ -298,11 +318,11 @@ def test_a_bad_vector_fails_its_chunk_and_stores_nothing_of_it(words_dsn: str, f
     [failure] = report.failures
     assert failure.ordinal == 4
     assert failure.error.startswith(message)
-    assert value(words_dsn, "select count(*) from chunk where extracted_at is not null") == 9
+    assert count(words_dsn, "chunk", "extracted_at is not null") == 9
     failed = "chunk_id in (select id from chunk where ordinal = 4)"
     for table in ("mention", "fact", "chunk_vector"):
-        assert value(words_dsn, f"select count(*) from {table} where {failed}") == 0
-    assert value(words_dsn, "select count(*) from entity where name = 'Elm'") == 0
+        assert count(words_dsn, table, failed) == 0
+    assert count(words_dsn, "entity", "name = 'Elm'") == 0
     with_rag(words_dsn, lambda rag: rag.retry())
     assert ingest(words_dsn, {"a": long_text()}, **SMALL).failures == ()
 
@@ -313,7 +333,7 @@ def test_a_model_that_is_not_installed_stops_the_run(words_dsn: str) -> None:
 
     with pytest.raises(MissingExtraError, match="install it"):
         ingest(words_dsn, {"a": long_text()}, embedder=FaultyEmbedder(missing), **SMALL)
-    assert value(words_dsn, "select count(*) from chunk where lease_token is not null or error is not null") == 0
+    assert count(words_dsn, "chunk", "lease_token is not null or error is not null") == 0
 
 
 def test_lists_of_numbers_and_long_vectors_are_vectors_too(words_dsn: str) -> None:
@@ -331,14 +351,16 @@ def test_equal_texts_are_extracted_and_embedded_once(words_dsn: str) -> None:
     assert (report.added, report.chunks, report.failures) == (4, 40, ())
     assert sorted(asked.asked) == sorted({body for (body,) in rows(words_dsn, "select body from chunk")})
     assert max(embedder.asked.count(text) for text in embedder.asked) == 1
-    assert value(words_dsn, "select count(*) from chunk_vector") == 40
+    assert count(words_dsn, "chunk_vector") == 40
     assert value(words_dsn, "select mentions from entity where name = 'Elm'") == 4
-    assert value(words_dsn, "select count(*) from documents where status = 'complete'") == 4
+    assert count(words_dsn, "documents", "status = 'complete'") == 4
 
 
 def test_hardly_a_text_is_embedded_twice(words_dsn: str) -> None:
     texts = {
-        f"doc:{i}": "\n\n".join(f"{NAMES[(i + j) % 10]} met {NAMES[(i + 2 * j + 1) % 10]} in year {i * j}." for j in range(8))
+        f"doc:{i}": "\n\n".join(
+            f"{NAMES[(i + j) % 10]} met {NAMES[(i + 2 * j + 1) % 10]} in year {i * j}." for j in range(8)
+        )
         for i in range(12)
     }
     embedder = WordEmbedder()
@@ -352,8 +374,8 @@ def test_hardly_a_text_is_embedded_twice(words_dsn: str) -> None:
 def test_progress_only_grows_and_ends_with_the_truth(words_dsn: str) -> None:
     ingest(words_dsn, {"other": "Yarrow knows Zinnia."})
     seen: list[IngestProgress] = []
-    slow = SlowExtractor(0.15)
-    ingest(words_dsn, {"a": long_text(), "b": long_text()}, extracts=slow, progress=seen.append, claim_batch=2, **SMALL)
+    details = {"extracts": SlowExtractor(0.3), "progress": seen.append, "claim_batch": 2, "workers": 1}
+    ingest(words_dsn, {"a": long_text(), "b": long_text()}, **details, **SMALL)
     assert len(seen) >= 3
     for name in ("chunks_done", "entities", "facts", "documents"):
         values = [getattr(progress, name) for progress in seen]
@@ -371,7 +393,7 @@ def test_a_progress_callback_that_fails_leaves_nothing_leased(words_dsn: str) ->
 
     with pytest.raises(KeyError, match="broken"):
         ingest(words_dsn, {"a": long_text()}, progress=broken, extracts=SlowExtractor(0.2), **SMALL)
-    assert value(words_dsn, "select count(*) from chunk where lease_token is not null") == 0
+    assert count(words_dsn, "chunk", "lease_token is not null") == 0
 
 
 def test_an_upgrade_under_a_running_process_ends_it_with_nothing_half_way(words_dsn: str) -> None:
@@ -384,9 +406,8 @@ def test_an_upgrade_under_a_running_process_ends_it_with_nothing_half_way(words_
     with pytest.raises(CodeTreeError, match="restart this process"):
         ingest(words_dsn, {"a": long_text()}, extracts=extractor(upgraded), **SMALL)
     for table in ("mention", "fact", "entity", "relation", "chunk_vector", "stale"):
-        assert value(words_dsn, f"select count(*) from {table}") == 0
-    waiting = "select count(*) from chunk where extracted_at is null and lease_token is null and error is null"
-    assert value(words_dsn, waiting) == 10
+        assert count(words_dsn, table) == 0
+    assert count(words_dsn, "chunk", "extracted_at is null and lease_token is null and error is null") == 10
     with pytest.raises(CodeTreeError, match="pgrag db upgrade"):
         ingest(words_dsn, {"a": long_text()}, **SMALL)
     rows(words_dsn, f"create or replace function code_digest() returns text language sql as $$select '{digest}'$$")
@@ -417,11 +438,11 @@ def test_profiles_that_could_not_be_embedded_are_completed_later(words_dsn: str)
     with pytest.raises(ModelError, match="the embedding server is gone"):
         ingest(words_dsn, {"a": text}, embedder=embedder)
     assert value(words_dsn, "select status from document") == "complete"
-    assert value(words_dsn, "select count(*) from stale") == 6
-    assert value(words_dsn, "select count(*) from stale where lease_token is not null") == 0
+    assert count(words_dsn, "stale") == 6
+    assert count(words_dsn, "stale", "lease_token is not null") == 0
     report = with_rag(words_dsn, lambda rag: rag.refresh())
     assert (report.entities, report.relations) == (4, 2)
-    assert rows(words_dsn, "select count(*) from entity_vector union all select count(*) from relation_vector") == [(4,), (2,)]
+    assert [count(words_dsn, table) for table in ("entity_vector", "relation_vector")] == [4, 2]
     assert with_rag(words_dsn, lambda rag: rag.refresh()).entities == 0
 
 
@@ -430,8 +451,10 @@ def test_profiles_are_refreshed_during_a_long_ingest(words_dsn: str) -> None:
         task = asyncio.create_task(rag.ingest([Document("a", long_text())]))
         fresh = 0
         while not task.done():
-            fresh = max(fresh, value(words_dsn, "select count(*) from entity_vector where exists "
-                                     "(select from chunk where extracted_at is null)"))
+            fresh = max(
+                fresh,
+                count(words_dsn, "entity_vector", "exists (select from chunk where extracted_at is null)"),
+            )
             await asyncio.sleep(0.1)
         await task
         return fresh
@@ -439,7 +462,7 @@ def test_profiles_are_refreshed_during_a_long_ingest(words_dsn: str) -> None:
     slow = SlowExtractor(0.25)
     fresh = with_rag(words_dsn, work, extracts=slow, claim_batch=1, workers=1, refresh_chunks=2, **SMALL)
     assert 0 < fresh < 10
-    assert value(words_dsn, "select count(*) from entity_vector") == 10
+    assert count(words_dsn, "entity_vector") == 10
 
 
 def test_a_waiting_worker_does_not_sleep_on(words_dsn: str) -> None:

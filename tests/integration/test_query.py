@@ -90,10 +90,14 @@ def test_every_mode_finds_the_passage_and_its_layers(offices: str, mode: Mode) -
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_empty_keywords_fall_back_to_the_question_for_both_levels(offices: str, mode: str) -> None:
     embedder = WordEmbedder()
-    empty = ask(offices, "Who repairs Etna?", mode=mode, opening={"embedder": embedder, "keywords": FixedKeywords(["  "])})
+    empty = ask(
+        offices, "Who repairs Etna?", mode=mode, opening={"embedder": embedder, "keywords": FixedKeywords(["  "])}
+    )
     assert embedder.asked == ["Who repairs Etna?"], "one text serves all three"
     assert "Etna" in {e.name for e in empty.retrieval.entities}
-    given = ask(offices, "Who repairs Etna?", mode=mode, keywords=Keywords(("Who repairs Etna?",), ("Who repairs Etna?",)))
+    given = ask(
+        offices, "Who repairs Etna?", mode=mode, keywords=Keywords(("Who repairs Etna?",), ("Who repairs Etna?",))
+    )
     assert [r.id for r in given.retrieval.relations] == [r.id for r in empty.retrieval.relations]
 
 
@@ -163,7 +167,14 @@ def test_a_far_too_long_question_is_refused_before_any_model_is_asked(words_dsn:
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_hostile_questions_are_questions(offices: str, mode: Mode) -> None:
-    for question in ("Who repairs\0 Etna\ud800?", "'); drop table chunk; --", "%_\\ $1 {} \u202e", "😀" * 50, "?", "的"):
+    for question in (
+        "Who repairs\0 Etna\ud800?",
+        "'); drop table chunk; --",
+        "%_\\ $1 {} \u202e",
+        "😀" * 50,
+        "?",
+        "的",
+    ):
         result = ask(offices, question, mode=mode)
         assert result.question == question.replace("\0", "").replace("\ud800", "")
         assert result.references, question
@@ -252,8 +263,8 @@ def test_the_context_stays_within_its_budgets(
     for part in re.split(r"(?m)^# (?=Entities$|Relations$|Passages$)", result.context)[1:]:
         title, text = part.split("\n", 1)
         layers[title] = text
-    assert TOKENIZER.count(layers["Entities"]) <= entity
-    assert TOKENIZER.count(layers["Relations"]) <= relation
+    for title, limit in (("Entities", entity), ("Relations", relation)):
+        assert sum(TOKENIZER.count(line + "\n") for line in layers[title].strip().split("\n") if line) <= limit
     for chunk in result.retrieval.chunks:
         assert chunk.body.strip() in result.context, "whole passages only"
     assert layers["Entities"].strip().count("\n") + 1 >= len(result.retrieval.entities)

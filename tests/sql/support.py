@@ -1,17 +1,18 @@
-"""What the tests of sql/ share: texts that say their own facts, a workspace at work, and what should come of it.
+"""What the tests of sql/ share: texts that say their facts, a workspace at work, and what should come of it.
 
-A chunk of these tests is lines of `name | type | description` (a mention), `source > target | keywords | strength | text`
-(a fact) and anything else (only words). `expected_graph` and `snapshot` give the same values: one from the texts alone,
-in plain Python after the design, the other from the tables.
+A chunk of these tests is lines of `name | type | description` (a mention), `source > target | keywords | strength |
+text` (a fact) and anything else (only words). `snapshot` reads from the tables what `reference.expected_graph` makes of
+the texts alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from pydantic import SecretStr
 from pgrag.config import Settings
 from pgrag.context import entity_line, relation_line
 from pgrag.extraction.assemble import assemble
-from pgrag.folding import name_key, term_id, words
+from pgrag.folding import term_id, words
 from pgrag.pool import open_pool
 from pgrag.records import ChunkResult, ClaimedChunk, NewChunk, NewDocument, StoredDocument
 from pgrag.sql import code_digest
@@ -43,6 +44,11 @@ def tokenizer() -> Tokenizer:
 
 
 # ---------------------------------------------------------------- texts
+
+
+def seeded(seed: int) -> random.Random:
+    """Random values, the same in every run."""
+    return random.Random(seed)  # noqa: S311 - no secret
 
 
 def document(
@@ -188,6 +194,14 @@ class Workspace:
     def close(self) -> None:
         self._runner.run(self._opened.__aexit__(None, None, None))
 
+    def empty(self) -> None:
+        """Leaves what the workspace was made with, and nothing else."""
+        tables = self.rows(
+            "select quote_ident(relname) from pg_class where relnamespace = 'pgrag'::regnamespace and relkind = 'r' "
+            "and relname not in ('meta', 'alembic_version')"
+        )
+        self.rows(f"truncate {', '.join('pgrag.' + table for (table,) in tables)} restart identity")
+
     def do(self, work: Awaitable[T]) -> T:
         """The result of a call of the store."""
 
@@ -203,6 +217,9 @@ class Workspace:
         """The only value of a query."""
         [(value,)] = self.rows(query, *values)
         return value
+
+    def count(self, table: str) -> int:
+        return int(self.one(f"select count(*) from pgrag.{table}"))  # noqa: S608 - a table of ours
 
     def put(self, *documents: NewDocument) -> list[StoredDocument]:
         return self.do(self.store.put_documents(documents, "settings"))
@@ -276,77 +293,7 @@ async def while_open(
         return await waiting
 
 
-# ---------------------------------------------------------------- what should come of it
-
-
-def expected_graph(documents: Iterable[NewDocument], fragments: int = 50, tokens: int = 300) -> dict[str, Any]:
-    """Entities and relations that these documents state, all extracted: by key, as `snapshot` gives them."""
-    mentions: dict[str, list[tuple[Any, ...]]] = defaultdict(list)  # key -> (name, type, description, date)
-    facts: dict[tuple[str, ...], list[tuple[Any, ...]]] = defaultdict(
-        list
-    )  # pair -> (text, keywords, strength, date, sha)
-    for doc in documents:
-        for new in doc.chunks:
-            extraction = said(new.chunk.body)
-            named: dict[str, ExtractedMention] = {m.name: m for m in extraction.mentions}
-            for f in extraction.facts:
-                ends = [end.name for end in f.entities]
-                for name in ends:
-                    if name_key(name) not in map(name_key, named):
-                        named[name] = ExtractedMention(name)
-                pair = tuple(sorted({name_key(name) for name in ends}))
-                if len(pair) == 2:
-                    facts[pair].append((f.text, f.keywords, f.strength, doc.published_at, new.sha256))
-            for m in named.values():
-                mentions[name_key(m.name)].append((m.name, m.type, m.description, doc.published_at))
-    entities = {
-        key: (
-            _most_frequent(name for name, *_ in said_of),
-            _most_frequent(type_ for _, type_, *_ in said_of),
-            _description([(text, 0.0, date) for _, _, text, date in said_of if text], fragments, tokens),
-            sum(key in pair for pair in facts),
-            len(said_of),
-        )
-        for key, said_of in mentions.items()
-    }
-    relations = {}
-    for pair, stated in facts.items():
-        by_text: dict[str, float] = defaultdict(float)
-        for _, _, strength, _, sha in stated:
-            by_text[sha] = max(by_text[sha], strength)
-        keywords = {keyword for _, listed, *_ in stated for keyword in listed}
-        relations[pair] = (
-            sorted(keywords, key=str.encode),
-            _description([(text, strength, date) for text, _, strength, date, _ in stated], fragments, tokens),
-            round(sum(by_text.values()), 4),
-        )
-    return {"entities": entities, "relations": relations}
-
-
-def _most_frequent(values: Iterable[str]) -> str:
-    counts = Counter(value for value in values if value)
-    return min(counts, key=lambda value: (-counts[value], value.encode()), default="")
-
-
-def _description(said_of: Sequence[tuple[str, float, datetime | None]], fragments: int, tokens: int) -> str:
-    """The newest, strongest, longest first until the limits; told oldest first, those without a date before."""
-    never = datetime.min.replace(tzinfo=UTC)
-    best: dict[str, tuple[datetime, float]] = {}
-    for text, strength, date in said_of:
-        known = best.get(text, (never, 0.0))
-        best[text] = (max(known[0], date or never), max(known[1], strength))
-    ranked = sorted(
-        best, key=lambda t: (-best[t][0].timestamp() if best[t][0] != never else 1e18, -best[t][1], -len(t), t.encode())
-    )
-    kept: list[str] = []
-    total = 0
-    for text in ranked[:fragments]:
-        total += tokenizer().count(text)
-        if kept and total > tokens:
-            break
-        kept.append(text)
-    told = sorted(kept, key=lambda t: best[t][0])  # stable: equal dates keep their rank
-    return "\n".join(t if best[t][0] == never else f"({best[t][0]:%Y-%m-%d}) {t}" for t in told)
+# ---------------------------------------------------------------- what has come of it
 
 
 def snapshot(workspace: Workspace) -> dict[str, Any]:
@@ -368,19 +315,6 @@ def snapshot(workspace: Workspace) -> dict[str, Any]:
     return {"entities": entities, "relations": relations}
 
 
-def word_counts(documents: Iterable[NewDocument]) -> dict[str, tuple[int, int]]:
-    """word -> (chunks that hold it, 0), and '' -> (chunks, words of all)."""
-    chunks: Counter[str] = Counter()
-    every = occurrences = 0
-    for doc in documents:
-        for new in doc.chunks:
-            found = words("\n".join((*new.chunk.headings, new.chunk.body)))
-            chunks.update(set(found))
-            every += bool(found)
-            occurrences += len(found)
-    return {word: (count, 0) for word, count in chunks.items()} | ({"": (every, occurrences)} if every else {})
-
-
 def texts_of(workspace: Workspace) -> dict[str, str]:
     """Everything that can be read in the schema: (table.column) -> all its values as one text, from the catalog."""
     columns = workspace.rows(
@@ -390,7 +324,7 @@ def texts_of(workspace: Workspace) -> dict[str, str]:
     )
     return {
         f"{table}.{column}": workspace.one(
-            f'select coalesce(string_agg("{column}"::text, chr(10)), \'\') from pgrag."{table}"'
+            f'select coalesce(string_agg("{column}"::text, chr(10)), \'\') from pgrag."{table}"'  # noqa: S608 - ours
         )
         for table, column in columns
     }

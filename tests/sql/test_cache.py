@@ -60,7 +60,7 @@ def test_a_response_whose_source_is_gone_is_counted_and_not_kept(workspace: Work
     assert workspace.one("select sum(calls) from pgrag.llm_usage") == 2
 
 
-def test_a_response_stored_while_its_source_is_deleted_is_not_kept(words_dsn: str, workspace: Workspace) -> None:
+def test_a_response_stored_while_its_source_is_deleted_is_not_kept(workspace: Workspace) -> None:
     workspace.put(document("u", "one"))
     chunks = workspace.chunk_ids("u")
 
@@ -70,7 +70,7 @@ def test_a_response_stored_while_its_source_is_deleted_is_not_kept(words_dsn: st
     async def put(store: Store) -> None:
         await store._call("put_cached", CODE, "k", "extract", "m", "says one", 1, 1, 0, chunks)
 
-    asyncio.run(while_open(words_dsn, delete, put))
+    asyncio.run(while_open(workspace.dsn, delete, put))
     assert workspace.cache_keys() == set()
     assert workspace.one("select sum(calls) from pgrag.llm_usage") == 1
 

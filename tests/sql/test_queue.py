@@ -11,12 +11,13 @@ import pytest
 from pgrag.errors import CodeTreeError
 from pgrag.records import ClaimedChunk
 from pgrag.store import Store
+from tests.migration.support import age_code
+from tests.sql.reference import expected_graph
 from tests.sql.support import (
     CODE,
     Workspace,
     at_once,
     document,
-    expected_graph,
     fact,
     mention,
     result,
@@ -72,7 +73,7 @@ def test_a_claim_can_be_for_some_documents_only(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 50])
-def test_claimers_at_once_never_get_the_same_chunk(words_dsn: str, workspace: Workspace, limit: int) -> None:
+def test_claimers_at_once_never_get_the_same_chunk(workspace: Workspace, limit: int) -> None:
     total = 4 * limit + 20
     workspace.put(document("u", *(f"text {n}" for n in range(total))))
 
@@ -82,11 +83,11 @@ def test_claimers_at_once_never_get_the_same_chunk(words_dsn: str, workspace: Wo
             found += claimed_ids(claimed)
         return found
 
-    claimed = at_once(*[lambda: run(words_dsn, claim_all)] * 3)
+    claimed = at_once(*[lambda: run(workspace.dsn, claim_all)] * 3)
     assert Counter(i for ids in claimed for i in ids) == Counter(workspace.chunk_ids("u"))
 
 
-def test_a_claim_passes_over_a_chunk_that_another_is_claiming(words_dsn: str, workspace: Workspace) -> None:
+def test_a_claim_passes_over_a_chunk_that_another_is_claiming(workspace: Workspace) -> None:
     workspace.put(document("u", "one", "two"))
 
     async def main() -> None:
@@ -97,19 +98,18 @@ def test_a_claim_passes_over_a_chunk_that_another_is_claiming(words_dsn: str, wo
                 [other] = await store.claim_chunks(None, 5)
                 assert (mine.chunk.body, other.chunk.body) == ("one", "two")
 
-        await asyncio.to_thread(run, words_dsn, inner)
+        await asyncio.to_thread(run, workspace.dsn, inner)
 
     asyncio.run(main())
 
 
-def test_another_release_gets_nothing(workspace: Workspace) -> None:
+def test_another_release_gets_nothing(own_workspace: Workspace) -> None:
+    workspace = own_workspace
     workspace.put(document("u", "one"))
     [claimed] = workspace.claim()
-    workspace.rows(
-        "create or replace function pgrag.code_digest() returns text language sql immutable as $$select 'other'$$"
-    )
+    age_code(workspace.dsn)
     for call in (
-        lambda: workspace.claim(),
+        workspace.claim,
         lambda: workspace.save(claimed),
         lambda: fail(workspace, [claimed]),
         lambda: workspace.do(workspace.store.retry_chunks()),
@@ -132,7 +132,7 @@ def test_a_late_worker_writes_nothing(workspace: Workspace) -> None:
     assert workspace.save(*now) == {now[0].id}
     assert workspace.save(*now) == set(), "done is done"
     assert workspace.save(late[0]) == set()
-    assert workspace.one("select count(*) from pgrag.fact") == 2
+    assert workspace.count("fact") == 2
 
 
 def test_results_of_a_deleted_or_changed_document_are_dropped(workspace: Workspace) -> None:
@@ -308,7 +308,7 @@ def test_a_worker_whose_chunk_was_adopted_meanwhile_writes_nothing(workspace: Wo
     workspace.save(*quick)
     assert workspace.do(workspace.store.adopt_extractions()) == 1
     assert workspace.save(*slow) == set()
-    assert workspace.one("select count(*) from pgrag.fact") == 2
+    assert workspace.count("fact") == 2
 
 
 def test_an_adoption_takes_so_many_at_most(workspace: Workspace) -> None:
@@ -317,7 +317,7 @@ def test_an_adoption_takes_so_many_at_most(workspace: Workspace) -> None:
     assert [workspace.do(workspace.store.adopt_extractions(2)) for _ in range(3)] == [2, 1, 0]
 
 
-def test_adopters_at_once_adopt_each_chunk_once(words_dsn: str, workspace: Workspace) -> None:
+def test_adopters_at_once_adopt_each_chunk_once(workspace: Workspace) -> None:
     docs = [document(f"d{n}", SAME, f"own {n}") for n in range(20)]
     workspace.put(*docs)
     workspace.save(*workspace.claim())
@@ -325,7 +325,7 @@ def test_adopters_at_once_adopt_each_chunk_once(words_dsn: str, workspace: Works
     async def adopt(store: Store) -> int:
         return sum([await store.adopt_extractions(2) for _ in range(12)])
 
-    assert sum(at_once(*[lambda: run(words_dsn, adopt)] * 3)) == 19
+    assert sum(at_once(*[lambda: run(workspace.dsn, adopt)] * 3)) == 19
     workspace.refresh()
     assert snapshot(workspace) == expected_graph(docs)
 
@@ -333,14 +333,14 @@ def test_adopters_at_once_adopt_each_chunk_once(words_dsn: str, workspace: Works
 # ---------------------------------------------------------------- the last two chunks of a document
 
 
-def test_two_workers_that_finish_a_document_at_once_complete_it(words_dsn: str, workspace: Workspace) -> None:
+def test_two_workers_that_finish_a_document_at_once_complete_it(workspace: Workspace) -> None:
     workspace.put(document("u", mention("A"), mention("B")))
     [a], [b] = workspace.claim(1), workspace.claim(1)
 
     def save(claimed: ClaimedChunk) -> Any:
         return lambda store: store.save_extraction([result(claimed)])
 
-    assert asyncio.run(while_open(words_dsn, save(a), save(b))) == {b.id}
+    assert asyncio.run(while_open(workspace.dsn, save(a), save(b))) == {b.id}
     assert workspace.status() == {"u": "complete"}
 
 

@@ -13,17 +13,19 @@ from pgrag.context import entity_line, relation_line
 from pgrag.errors import CodeTreeError, DimensionError
 from pgrag.records import NewDocument, StaleEntity
 from pgrag.store import Store
+from tests.migration.support import age_code
+from tests.sql.reference import expected_graph
 from tests.sql.support import (
     Workspace,
     at_once,
     document,
     embedded,
-    expected_graph,
     fact,
     half,
     mention,
     refresh,
     run,
+    seeded,
     snapshot,
     tokenizer,
     while_open,
@@ -75,7 +77,7 @@ def test_a_description_tells_the_newest_and_longest_oldest_first(workspace: Work
     ("fragments", "tokens"), [(1, 1000), (2, 1000), (3, 1000), (50, 1), (50, 8), (50, 13), (50, 300)]
 )
 def test_a_description_keeps_to_its_limits_and_is_never_empty(
-    words_dsn: str, workspace: Workspace, fragments: int, tokens: int
+    workspace: Workspace, fragments: int, tokens: int
 ) -> None:
     texts = ["the oldest of all these statements", "one of nineteen ninety", "of two thousand", "newest"]
     docs = [
@@ -88,7 +90,7 @@ def test_a_description_keeps_to_its_limits_and_is_never_empty(
         await work_off(store)
         await refresh(store)
 
-    run(words_dsn, work, description_fragments=fragments, description_tokens=tokens)
+    run(workspace.dsn, work, description_fragments=fragments, description_tokens=tokens)
     expected = expected_graph(docs, fragments, tokens)
     assert snapshot(workspace) == expected
     told = description(workspace, "A").splitlines()
@@ -97,7 +99,7 @@ def test_a_description_keeps_to_its_limits_and_is_never_empty(
     assert len(told) == 1 or sum(tokenizer().count(line.split(") ")[1]) for line in told) <= tokens
 
 
-def test_a_relation_tells_the_strongest_statement_among_equal_dates(words_dsn: str, workspace: Workspace) -> None:
+def test_a_relation_tells_the_strongest_statement_among_equal_dates(workspace: Workspace) -> None:
     workspace.put(
         document("u", fact("A", "B", "weak but very long", 1), fact("A", "B", "strong", 9), fact("B", "A", "mid", 2))
     )
@@ -108,7 +110,7 @@ def test_a_relation_tells_the_strongest_statement_among_equal_dates(words_dsn: s
         assert relation.description == "strong\nmid"
         assert (relation.source, relation.target, relation.keywords) == ("A", "B", ())
 
-    run(words_dsn, work, description_fragments=2)
+    run(workspace.dsn, work, description_fragments=2)
 
 
 def test_tokens_before_the_count_are_an_upper_bound(workspace: Workspace) -> None:
@@ -146,7 +148,7 @@ def some_documents(rng: random.Random) -> list[NewDocument]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_graph_does_not_depend_on_order_batches_or_when_it_is_refreshed(workspace: Workspace, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     docs = some_documents(rng)
     expected = expected_graph(docs)
     for round_ in range(3):
@@ -162,9 +164,9 @@ def test_the_graph_does_not_depend_on_order_batches_or_when_it_is_refreshed(work
         workspace.work()
         workspace.refresh()
         assert snapshot(workspace) == expected, round_
-        assert workspace.one("select count(*) from pgrag.stale") == 0
+        assert workspace.count("stale") == 0
         workspace.delete(*(doc.uri for doc in docs))
-        assert workspace.one("select count(*) from pgrag.entity") == 0
+        assert workspace.count("entity") == 0
 
 
 def test_a_relation_is_refreshed_when_an_end_gets_another_name(workspace: Workspace) -> None:
@@ -178,7 +180,7 @@ def test_a_relation_is_refreshed_when_an_end_gets_another_name(workspace: Worksp
     [relation] = workspace.do(workspace.store.claim_stale_relations(10))
     assert (relation.source, relation.target) == ("Acme", "Bolt")
     assert workspace.do(workspace.store.finish_relations([relation], [1], embedded(["x"]))) == 1
-    assert workspace.one("select count(*) from pgrag.stale") == 0
+    assert workspace.count("stale") == 0
 
 
 # ---------------------------------------------------------------- leases and versions
@@ -187,7 +189,7 @@ def test_a_relation_is_refreshed_when_an_end_gets_another_name(workspace: Worksp
 def test_vectors_and_counts_are_stored_and_the_mark_is_cleared(workspace: Workspace) -> None:
     workspace.put(document("u", fact("A", "B", "x")))
     workspace.work()
-    assert workspace.one("select count(*) from pgrag.stale") == 3
+    assert workspace.count("stale") == 3
     stale = claim_entities(workspace)
     assert [(s.name, s.type, s.description) for s in stale] == [("A", "", ""), ("B", "", "")]
     assert finish(workspace, stale) == 2
@@ -198,7 +200,7 @@ def test_vectors_and_counts_are_stored_and_the_mark_is_cleared(workspace: Worksp
     [relation] = workspace.do(workspace.store.claim_stale_relations(10))
     assert workspace.do(workspace.store.finish_relations([relation], [9], embedded(["r"]))) == 1
     assert workspace.rows("select tokens from pgrag.relation") == [(9,)]
-    assert workspace.one("select count(*) from pgrag.stale") == 0
+    assert workspace.count("stale") == 0
     assert finish(workspace, stale) == 0, "no mark, nothing to write"
 
 
@@ -217,7 +219,7 @@ def test_what_changed_while_it_was_refreshed_stays_marked_and_gets_no_vector(wor
     assert finish(workspace, [again]) == 1
     workspace.delete("u", "v")
     assert finish(workspace, [again]) == 0
-    assert workspace.one("select count(*) from pgrag.entity_vector") == 0
+    assert workspace.count("entity_vector") == 0
 
 
 def test_a_lease_is_exclusive_and_a_late_refresher_writes_nothing(workspace: Workspace) -> None:
@@ -242,7 +244,7 @@ def test_leases_given_back_can_be_claimed_and_the_marks_stay(workspace: Workspac
     assert [s.id for s in claim_entities(workspace)] == [s.id for s in stale]
 
 
-def test_refreshers_at_once_never_get_the_same_row(words_dsn: str, workspace: Workspace) -> None:
+def test_refreshers_at_once_never_get_the_same_row(workspace: Workspace) -> None:
     workspace.put(document("u", *(fact(f"A{n}", f"B{n}", "x") for n in range(40))))
     workspace.work()
 
@@ -254,12 +256,12 @@ def test_refreshers_at_once_never_get_the_same_row(words_dsn: str, workspace: Wo
             found += [("entity", e.id) for e in rows]
         return found
 
-    claimed = [key for keys in at_once(*[lambda: run(words_dsn, claim_all)] * 3) for key in keys]
+    claimed = [key for keys in at_once(*[lambda: run(workspace.dsn, claim_all)] * 3) for key in keys]
     assert sorted(claimed) == workspace.rows("select kind, id from pgrag.stale order by 1, 2")
     assert len(claimed) == 120
 
 
-def test_a_mark_made_while_a_refresher_claims_is_not_lost(words_dsn: str, workspace: Workspace) -> None:
+def test_a_mark_made_while_a_refresher_claims_is_not_lost(workspace: Workspace) -> None:
     """The claim holds the mark until it has composed; what comes then moves the version."""
     workspace.put(document("u", mention("A", "", "first")))
     workspace.work()
@@ -269,26 +271,33 @@ def test_a_mark_made_while_a_refresher_claims_is_not_lost(words_dsn: str, worksp
     async def claim(store: Store) -> None:
         claimed.extend(await store.claim_stale_entities(10))
 
-    asyncio.run(while_open(words_dsn, claim, work_off))
+    asyncio.run(while_open(workspace.dsn, claim, work_off))
     assert [c.description for c in claimed] == ["first"]
     assert finish(workspace, claimed) == 0
     assert [c.description for c in claim_entities(workspace)] == ["second one\nfirst"]
 
 
-def test_bad_vectors_are_refused_and_another_release_too(workspace: Workspace) -> None:
+def test_bad_vectors_are_refused(workspace: Workspace) -> None:
     workspace.put(document("u", mention("A")))
     workspace.work()
     stale = claim_entities(workspace)
     for vectors in (embedded(["x"]) * 0, embedded(["x"]) * float("nan"), embedded(["x"])[:, :10]):
         with pytest.raises(DimensionError):
             workspace.do(workspace.store.finish_entities(stale, [1], vectors))
-    assert workspace.one("select count(*) from pgrag.entity_vector") == 0
-    workspace.rows(
-        "create or replace function pgrag.code_digest() returns text language sql immutable as $$select 'other'$$"
-    )
-    with pytest.raises(CodeTreeError):
-        finish(workspace, stale)
-    with pytest.raises(CodeTreeError):
-        claim_entities(workspace)
-    with pytest.raises(CodeTreeError):
-        workspace.do(workspace.store.claim_stale_relations(1))
+    assert workspace.count("entity_vector") == 0
+
+
+def test_another_release_gets_nothing(own_workspace: Workspace) -> None:
+    workspace = own_workspace
+    workspace.put(document("u", mention("A")))
+    workspace.work()
+    stale = claim_entities(workspace)
+    age_code(workspace.dsn)
+    for call in (
+        lambda: finish(workspace, stale),
+        lambda: claim_entities(workspace),
+        lambda: workspace.do(workspace.store.claim_stale_relations(1)),
+        lambda: workspace.do(workspace.store.finish_relations([], [], embedded(["x"])[:0])),
+    ):
+        with pytest.raises(CodeTreeError):
+            call()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import random
 from typing import Any
 
 import asyncpg
@@ -11,10 +9,9 @@ import numpy as np
 import pytest
 
 from pgrag.errors import UsageError
-from pgrag.folding import name_key, term_id, words
-from pgrag.records import NewDocument
-from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, said, terms
-from tests.sql.test_search import bm25
+from pgrag.folding import term_id, words
+from tests.sql.reference import passage_ranks
+from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, seeded, terms
 
 RANKINGS = ("vector", "weight", "pagerank")
 WORLD = [
@@ -127,8 +124,8 @@ def test_every_row_has_its_columns(world: Workspace) -> None:
     for name, query in {
         "entity": "select id, name, type, description, tokens from pgrag.entity",
         "relation": "select id, source, target, description, keywords, weight from pgrag.relations",
-        "chunk": "select c.id, c.body, c.tokens, d.id, d.uri, d.title, c.ordinal, c.headings, c.page, c.start_char, c.end_char "
-        "from pgrag.chunk c join pgrag.document d on d.id = c.document_id",
+        "chunk": "select c.id, c.body, c.tokens, d.id, d.uri, d.title, c.ordinal, c.headings, c.page, c.start_char, "
+        "c.end_char from pgrag.chunk c join pgrag.document d on d.id = c.document_id",
     }.items():
         stored[name] = {i: tuple(rest) for i, *rest in world.rows(query)}
     columns = {
@@ -233,7 +230,7 @@ def test_hops_reach_further(workspace: Workspace) -> None:
     assert entities(workspace.retrieve(mode="local", keys=["b"])) == {"B": "name", "A": "hop", "C": "hop"}
     two = workspace.retrieve(mode="local", keys=["b"], hops=2)
     assert set(entities(two)) == {"A", "B", "C", "D", "E"}
-    assert list(entities(two))[0] == "B"
+    assert next(iter(entities(two))) == "B"
     assert set(list(entities(two))[1:3]) == {"A", "C"}, "the nearer first"
     assert set(relations(workspace.retrieve(mode="local", keys=["b"], hops=3))) == {"A-B", "B-C", "C-D", "D-E", "A-E"}
     assert set(relations(two)) == {"A-B", "B-C", "C-D", "A-E"}
@@ -247,10 +244,10 @@ def test_local_and_global_relations_take_turns(workspace: Workspace) -> None:
     rows = workspace.retrieve(mode="hybrid", keys=["hub"], threshold=0.1, **vectors(high="contract"))
     assert list(relations(rows).values()) == ["hop", "vector"] * 4
     assert list(relations(rows)) == [name for n in range(4) for name in (f"Hub-Leaf{n}", f"X{n}-Y{n}")]
+    half_of_it = sum(row["tokens"] for row in layer(rows, "relation")[:4])
     cut = workspace.retrieve(
-        mode="hybrid", keys=["hub"], threshold=0.1, relation_tokens=sum(r["tokens"] for r in layer(rows, "relation")[:4]),
-        **vectors(high="contract"),
-    )  # fmt: skip
+        mode="hybrid", keys=["hub"], threshold=0.1, relation_tokens=half_of_it, **vectors(high="contract")
+    )
     assert list(relations(cut).values()) == ["hop", "vector"] * 2, "the cut starves neither"
 
 
@@ -258,7 +255,7 @@ def test_local_and_global_relations_take_turns(workspace: Workspace) -> None:
 
 
 def test_layers_hold_whole_items_within_their_budgets(workspace: Workspace) -> None:
-    rng = random.Random(1)
+    rng = seeded(1)
     names = [f"N{n}" for n in range(12)]
     workspace.ingest(
         *(document(f"d{n}", fact(*rng.sample(names, 2), f"says {n} " * rng.randrange(1, 20))) for n in range(40))
@@ -272,7 +269,8 @@ def test_layers_hold_whole_items_within_their_budgets(workspace: Workspace) -> N
     }
     everything = workspace.retrieve(entity_tokens=10**6, relation_tokens=10**6, total_tokens=10**7, **options)
     for entity_tokens, relation_tokens, total in [
-        (100, 300, 900), (0, 300, 500), (100, 0, 101), (0, 0, 0), (90, 210, 300), (6000, 8000, 400), (6000, 8000, 1), (3, 5, 100),
+        (100, 300, 900), (0, 300, 500), (100, 0, 101), (0, 0, 0), (90, 210, 300), (6000, 8000, 400), (6000, 8000, 1),
+        (3, 5, 100),
     ]:  # fmt: skip
         rows = workspace.retrieve(
             entity_tokens=entity_tokens, relation_tokens=relation_tokens, total_tokens=total, **options
@@ -334,7 +332,7 @@ def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -
     rows = world.retrieve(mode="mix", ranking="pagerank", **asked("Alpha Motors"), **question)
     words_, terms_ = terms("alpha", "motors")
     ranked = world.rows(
-        "select d.uri, coalesce(r.score, r.near) from pgrag.rank_chunks($1, $2, $3) with ordinality as r (id, score, near, n) "
+        "select uri, coalesce(score, near) from pgrag.rank_chunks($1, $2, $3) with ordinality r (id, score, near, n) "
         "join pgrag.chunk c using (id) join pgrag.document d on d.id = c.document_id order by n",
         half("Alpha Motors"), words_, terms_,
     )  # fmt: skip
@@ -350,10 +348,12 @@ def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -
 
 def test_an_unknown_mode_or_ranking_is_refused_with_what_is_allowed(workspace: Workspace) -> None:
     for options, hint in (
-        ({"mode": "bypass"}, "local, global, hybrid, mix or naive"), ({"ranking": "best"}, "vector, weight or pagerank"),
-        ({"mode": None}, "local, global, hybrid, mix or naive"), ({"ranking": None}, "vector, weight or pagerank"),
+        ({"mode": "bypass"}, "local, global, hybrid, mix or naive"),
+        ({"mode": None}, "local, global, hybrid, mix or naive"),
         ({"mode": "'; drop table chunk; --"}, "local, global, hybrid, mix or naive"),
-    ):  # fmt: skip
+        ({"ranking": "best"}, "vector, weight or pagerank"),
+        ({"ranking": None}, "vector, weight or pagerank"),
+    ):
         with pytest.raises(UsageError, match=hint) as raised:
             workspace.retrieve(**options)
         assert isinstance(raised.value.__cause__, asyncpg.PostgresError)
@@ -397,7 +397,7 @@ def test_hostile_arguments_do_no_harm(world: Workspace) -> None:
 
 
 def test_the_same_question_has_the_same_answer(workspace: Workspace) -> None:
-    rng = random.Random(3)
+    rng = seeded(3)
     names = [f"N{n}" for n in range(10)]
     workspace.ingest(*(document(f"d{n}", fact(*rng.sample(names, 2), f"tie {n % 3}")) for n in range(60)))
     for ranking in RANKINGS:
@@ -418,67 +418,10 @@ def test_the_same_question_has_the_same_answer(workspace: Workspace) -> None:
 # ---------------------------------------------------------------- the ranking of passages, in plain Python
 
 
-def passage_ranks(
-    docs: list[NewDocument], question: str, asked_words: list[str], lexical: float, steps: int = 3
-) -> dict[str, tuple[float, float]]:
-    """(score, nearness) of every passage, after the recipe: facts near the question give seed entities, passages near it
-    share the restart, three steps of a walk over entities and passages."""
-
-    def unit(text: str) -> Any:
-        stored = EMBEDDER.vector(text).astype(np.float16).astype(float)
-        return stored / np.linalg.norm(stored)
-
-    tau, damping, passages = 0.015, 0.6, 0.25
-    bodies_ = [new.chunk.body for doc in docs for new in doc.chunks]
-    lex = bm25(docs, asked_words)
-    near = {
-        b: float(unit(question) @ unit(b)) + (lexical * lex.get(b, 0) / max(lex.values()) if lex and lexical else 0)
-        for b in bodies_
-    }
-    stated = [(f, b) for b in bodies_ for f in said(b).facts]
-    named = {
-        b: {name_key(m.name) for m in said(b).mentions} | {name_key(e.name) for f in said(b).facts for e in f.entities}
-        for b in bodies_
-    }
-    score = {i: float(unit(question) @ unit(f.text)) + 0.3 * near[b] for i, (f, b) in enumerate(stated)}
-    best = sorted(score, key=lambda i: -score[i])[:12]
-    restart: dict[Any, float] = {}
-    for i in best:
-        ends = {name_key(e.name) for e in stated[i][0].entities}
-        for e in ends:
-            share = math.exp((score[i] - score[best[0]]) / tau) / len(ends) / sum(e in n for n in named.values())
-            restart[e] = restart.get(e, 0) + share
-    total = sum(restart.values())
-    restart = {e: (1 - passages) * w / total for e, w in restart.items()}
-    top = sorted(near, key=lambda b: -near[b])[:20]
-    soft = {b: math.exp((near[b] - near[top[0]]) / tau) for b in top}
-    restart |= {("passage", b): passages * w / sum(soft.values()) for b, w in soft.items()}
-
-    edges: dict[Any, dict[Any, float]] = {}
-    weight: dict[tuple[Any, ...], dict[str, float]] = {}
-    for f, b in stated:
-        pair = tuple(sorted({name_key(e.name) for e in f.entities}))
-        weight.setdefault(pair, {})[b] = max(weight.get(pair, {}).get(b, 0), f.strength)
-    for (one, other), by_text in weight.items():
-        edges.setdefault(one, {})[other] = edges.setdefault(other, {})[one] = sum(by_text.values())
-    for b, names in named.items():
-        for e in names:
-            edges.setdefault(e, {})["passage", b] = edges.setdefault(("passage", b), {})[e] = 1
-    x = dict(restart)
-    for _ in range(steps):
-        y = {node: (1 - damping) * w for node, w in restart.items()}
-        for node, w in x.items():
-            out = edges.get(node, {})
-            for other, strength in out.items():
-                y[other] = y.get(other, 0) + damping * w * strength / sum(out.values())
-        x = y
-    return {b: (x.get(("passage", b), 0), near[b]) for b in bodies_}
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_passages_are_ranked_by_the_recipe(workspace: Workspace, seed: int) -> None:
     """Small graphs, all within the candidate limits."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     vocabulary = [f"w{n}" for n in range(30)]
     names = [f"Name{n}" for n in range(14)]
     docs = [
@@ -498,7 +441,7 @@ def test_passages_are_ranked_by_the_recipe(workspace: Workspace, seed: int) -> N
         question = " ".join(asked_words)
         expected = passage_ranks(docs, question, asked_words, lexical)
         rows = workspace.rows(
-            "select c.body, r.score, r.near from pgrag.rank_chunks($1, $2, $3, $4) with ordinality as r (id, score, near, n) "
+            "select body, score, near from pgrag.rank_chunks($1, $2, $3, $4) with ordinality r (id, score, near, n) "
             "join pgrag.chunk c using (id) order by n",
             half(question), *terms(*asked_words), lexical,
         )  # fmt: skip

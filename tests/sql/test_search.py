@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,24 +10,8 @@ import pytest
 
 from pgrag.folding import words
 from pgrag.records import NewDocument
-from tests.sql.support import EMBEDDER, Workspace, document, fact, half, terms
-
-
-def bm25(documents: list[NewDocument], asked: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
-    """Score of every chunk (by its text) that holds a word asked for; words in over 60 % of the chunks say nothing."""
-    counts = {new.chunk.body: Counter(words(new.chunk.model_text)) for doc in documents for new in doc.chunks}
-    average = sum(sum(c.values()) for c in counts.values()) / len(counts)
-    scores: dict[str, float] = {}
-    for word in set(asked):
-        n = sum(word in c for c in counts.values())
-        if n > 0.6 * len(counts):
-            continue
-        idf = math.log(1 + (len(counts) - n + 0.5) / (n + 0.5))
-        for body, c in counts.items():
-            if tf := c[word]:
-                length = k1 * (1 - b + b * sum(c.values()) / average)
-                scores[body] = scores.get(body, 0) + idf * tf * (k1 + 1) / (tf + length)
-    return scores
+from tests.sql.reference import bm25
+from tests.sql.support import EMBEDDER, Workspace, document, fact, half, seeded, terms
 
 
 def found(workspace: Workspace, *asked: str, limit: int = 1000, budget: int = 600) -> list[tuple[str, float]]:
@@ -45,15 +27,13 @@ def corpus(rng: random.Random, size: int = 120) -> list[NewDocument]:
     """Chunks of very unequal length over words of very unequal frequency; "the" is nearly everywhere."""
     vocabulary = [f"w{n}" for n in range(40)] + ["ora-01555", "naïve", "東京大学", "c++"]
     weights = [1 / (n + 1) for n in range(len(vocabulary))]
-    return [
-        document(f"d{n}", f"nr{n} " + "the " * rng.randrange(4) + " ".join(rng.choices(vocabulary, weights, k=rng.choice([3, 9, 40, 150]))))
-        for n in range(size)
-    ]  # fmt: skip
+    texts = [" ".join(rng.choices(vocabulary, weights, k=rng.choice([3, 9, 40, 150]))) for _ in range(size)]
+    return [document(f"d{n}", f"nr{n} " + "the " * rng.randrange(4) + text) for n, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_scores_and_order_are_those_of_bm25(workspace: Workspace, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     docs = corpus(rng)
     workspace.put(*docs)
     asked = [
@@ -83,7 +63,7 @@ def test_scores_and_order_are_those_of_bm25(workspace: Workspace, seed: int) -> 
             assert score == pytest.approx(expected[body], rel=1e-3)
         assert answer == sorted(answer, key=lambda item: -item[1])
         ranked = sorted(expected, key=lambda body: -expected[body])
-        for place, (body, _) in enumerate(answer[:-1]):
+        for place in range(len(answer) - 1):
             if expected[ranked[place]] > 1.01 * expected[ranked[place + 1]]:
                 assert {b for b, _ in answer[: place + 1]} == set(ranked[: place + 1]), question
         assert found(workspace, *question, limit=5) == answer[:5]
@@ -152,7 +132,7 @@ HOSTILE = [
 def test_no_word_breaks_the_search(workspace: Workspace) -> None:
     """Folding makes no such words; a caller of the SQL function may."""
     doc = document("u", *(f"text {n}" for n in range(len(HOSTILE) + 3)))
-    chunks = [replace(new, words={word: 1}) for new, word in zip(doc.chunks, HOSTILE + ["x", "y", "z"], strict=True)]
+    chunks = [replace(new, words={word: 1}) for new, word in zip(doc.chunks, [*HOSTILE, "x", "y", "z"], strict=True)]
     workspace.put(replace(doc, chunks=chunks))
     for n, word in enumerate(HOSTILE):
         assert [b for b, _ in found(workspace, word)] == [f"text {n}"], word

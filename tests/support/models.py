@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -61,6 +61,6 @@ class FixedKeywords:
     def __init__(self, low: Sequence[str] = (), high: Sequence[str] = ()) -> None:
         self._keywords = Keywords(tuple(low), tuple(high))
 
-    async def keywords(self, question: str) -> Keywords:
+    async def keywords(self, question: str, history: Sequence[Mapping[str, str]] = ()) -> Keywords:
         """The keywords given."""
         return self._keywords

@@ -66,9 +66,7 @@ async def counting_proxy(dsn: str) -> AsyncIterator[Messages]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    messages.dsn = (
-        f"host={host} port={port} dbname={target['dbname']} user={target['user']} sslmode=disable"
-    )
+    messages.dsn = f"host={host} port={port} dbname={target['dbname']} user={target['user']} sslmode=disable"
     try:
         yield messages
     finally:

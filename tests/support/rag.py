@@ -26,6 +26,7 @@ from pgrag.types import (
 from tests.support.models import FixedKeywords, FunctionExtractor, WordEmbedder
 
 T = TypeVar("T")
+VECTORS = ("chunk_vector", "fact_vector", "entity_vector", "relation_vector")
 
 
 def capitals(chunk: Chunk) -> Extraction:
@@ -100,19 +101,25 @@ def value(dsn: str, statement: str, *values: Any, schema: str = "pgrag") -> Any:
     return found
 
 
+def count(dsn: str, table: str, where: str = "true") -> int:
+    """How many rows of a table meet a condition."""
+    found: int = value(dsn, f"select count(*) from {table} t where {where}")  # noqa: S608 - a test's own constants
+    return found
+
+
 def graph(dsn: str, schema: str = "pgrag") -> dict[str, list[tuple[Any, ...]]]:
     """Everything that was found in the documents, without ids: equal for equal graphs."""
     parts = {
         "documents": "select uri, sha256, status, body from document",
-        "chunks": "select d.uri, c.ordinal, c.body, c.extracted_at is not null from chunk c join document d on d.id = c.document_id",
+        "chunks": "select d.uri, c.ordinal, c.body, c.extracted_at is not null from chunk c "
+        "join document d on d.id = c.document_id",
         "mentions": "select d.uri, c.ordinal, m.key, m.name, e.name from mention m join entity e on e.id = m.entity_id "
         "join chunk c on c.id = m.chunk_id join document d on d.id = c.document_id",
         "entities": "select name, type, description, degree, mentions, tokens from entity",
         "relations": "select source, target, keywords, description, weight from relations",
         "sources": "select uri, ordinal, fact, entities, strength from sources",
         "words": "select word, chunks, occurrences from lexeme where word <> ''",
-        "vectors": "select 'chunk', count(*) from chunk_vector union all select 'fact', count(*) from fact_vector "
-        "union all select 'entity', count(*) from entity_vector union all select 'relation', count(*) from relation_vector",
+        **{table: f"select count(*) from {table}" for table in VECTORS},  # noqa: S608
         "stale": "select kind, id from stale",
     }
     found = {name: sorted(rows(dsn, query, schema=schema), key=repr) for name, query in parts.items()}
@@ -122,8 +129,3 @@ def graph(dsn: str, schema: str = "pgrag") -> dict[str, list[tuple[Any, ...]]]:
 
 def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tuple(item) if isinstance(item, list) else item for item in row)
-
-
-def paragraphs(*texts: str) -> str:
-    """A text whose paragraphs become one chunk each with `chunk_tokens=ONE_EACH`."""
-    return "\n\n".join(texts)

@@ -16,7 +16,7 @@ import pytest
 
 from pgrag.errors import MissingExtraError, ModelError
 from pgrag.llm.e5 import E5
-from pgrag.llm.keyless import KeylessEmbedder, _parts
+from pgrag.llm.keyless import KeylessEmbedder, _parts, limit_blas_threads
 
 if TYPE_CHECKING:
     from pgrag.types import Vectors
@@ -42,6 +42,7 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def e5() -> E5:
+    limit_blas_threads()
     return E5()
 
 
@@ -185,12 +186,25 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
         anyio.run(KeylessEmbedder().embed, ["x"], "query")
 
 
-def test_blas_is_limited_before_numpy_is_there() -> None:
-    code = (
-        "from os import environ; from pgrag.llm.keyless import limit_blas_threads; early = limit_blas_threads();"
-        "import numpy; print(early, limit_blas_threads(), environ['OPENBLAS_NUM_THREADS'], environ['MKL_NUM_THREADS'])"
+@pytest.mark.parametrize(
+    ("code", "environ", "shown"),
+    [
+        ("limit(); import numpy", {}, "1 1"),
+        ("import numpy; limit()", {}, "1 1"),
+        ("import numpy; limit()", {"OPENBLAS_NUM_THREADS": "2"}, f"{min(2, os.cpu_count() or 1)} 2"),
+    ],
+)
+def test_blas_is_limited_unless_the_user_chose(code: str, environ: dict[str, str], shown: str) -> None:
+    """Asks OpenBLAS itself how many threads it would use."""
+    script = f"""
+import ctypes, os, pathlib
+from pgrag.llm.keyless import limit_blas_threads as limit
+{code}
+(file,) = (pathlib.Path(numpy.__file__).parent.parent / "numpy.libs").glob("*openblas*")
+print(ctypes.CDLL(str(file)).scipy_openblas_get_num_threads64_(), os.environ["OPENBLAS_NUM_THREADS"])
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    found = subprocess.run(
+        [sys.executable, "-c", script], env={**clean, **environ}, capture_output=True, text=True, check=False
     )
-    environ = {**os.environ, "MKL_NUM_THREADS": "3"}
-    environ.pop("OPENBLAS_NUM_THREADS", None)
-    shown = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["True", "False", "1", "3"]
+    assert (found.stdout.strip(), found.stderr) == (shown, "")

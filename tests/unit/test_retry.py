@@ -13,7 +13,7 @@ import pytest
 from pgrag.errors import BudgetError, ModelError
 from pgrag.llm.flights import Flights, finish
 from pgrag.llm.litellm_calls import call_error, masked, refused_option, too_long
-from pgrag.llm.retry import CallError, parse_retry_after, wait_before, with_retries
+from pgrag.llm.retry import CallError, CallTimeoutError, parse_retry_after, wait_before, with_retries
 from pgrag.llm.spending import Bill, Spending
 
 NOW = 1_700_000_000.0
@@ -60,6 +60,11 @@ def test_passing_failures_are_repeated_as_often_as_the_setting_says(status: int 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 def test_lasting_failures_are_not_repeated(status: int) -> None:
     assert asyncio.run(_run_failing(CallError("x", status=status), retries=3)) == (1, [])
+
+
+def test_time_outs_are_repeated_twice_at_most() -> None:
+    assert asyncio.run(_run_failing(CallTimeoutError("x"), retries=9))[0] == 3
+    assert asyncio.run(_run_failing(CallTimeoutError("x"), retries=1))[0] == 2
 
 
 async def _run_failing(error: CallError, retries: int) -> tuple[int, list[float]]:

@@ -1,0 +1,105 @@
+"""Which models do the work: those that the settings name, through LiteLLM; the keyless ones for the rest."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pgrag.answer import Answerer, LLMAnswerer, QuotingAnswerer
+from pgrag.config import Settings
+from pgrag.extraction.keyless import KeylessExtractor, KeylessKeywords, KeylessModels
+from pgrag.extraction.llm import LLMExtractor
+from pgrag.llm.embeddings import LiteLLMEmbedder
+from pgrag.llm.gateway import Gateway
+from pgrag.llm.keyless import KeylessEmbedder
+from pgrag.llm.keywords import LLMKeywords
+from pgrag.store import Store
+from pgrag.summaries import Summariser
+from pgrag.tokens import Tokenizer
+from pgrag.types import Embedder, Extractor, KeywordExtractor
+
+
+class Models:
+    """The models of one `PgRAG`, made when first needed; the caller's own go before those of the settings."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        embedder: Embedder | None = None,
+        extractor: Extractor | None = None,
+        keyword_extractor: KeywordExtractor | None = None,
+    ) -> None:
+        self._settings = settings
+        self._embedder = embedder
+        self._extractor = extractor
+        self._keyword_extractor = keyword_extractor
+        self._keyless = KeylessModels()
+        self._gateway = Gateway(settings)
+
+    def attach(self, store: Store) -> None:
+        """Keeps responses and usage in this workspace from now on."""
+        self._gateway.cache = store
+
+    async def aclose(self) -> None:
+        """Closes the connections to model servers."""
+        await self._gateway.aclose()
+
+    @property
+    def spent(self) -> Decimal:
+        """US dollars paid through these models so far."""
+        return self._gateway.usage.cost
+
+    async def embedder(self, dimension: int | None = None) -> Embedder:
+        """`dimension` is the workspace's, for a model whose own is not known. Raises ModelError."""
+        if self._embedder is None:
+            if self._settings.embedding_model is None:
+                self._embedder = KeylessEmbedder()
+            else:
+                self._embedder = await LiteLLMEmbedder.open(self._gateway, dimension)
+        return self._embedder
+
+    def extractor(self) -> Extractor:
+        """By the setting extraction_model (or llm_model), else without an LLM."""
+        if self._extractor is None:
+            model = self._settings.extraction_model or self._settings.llm_model
+            if model is None:
+                self._extractor = KeylessExtractor(self._keyless)
+            else:
+                self._extractor = LLMExtractor(
+                    self._gateway,
+                    model,
+                    entity_types=self._settings.entity_types,
+                    output_language=self._settings.output_language,
+                    gleaning=self._settings.gleaning,
+                )
+        return self._extractor
+
+    def keyword_extractor(self) -> KeywordExtractor:
+        """By the setting keyword_model (or llm_model), else without an LLM."""
+        if self._keyword_extractor is None:
+            model = self._settings.keyword_model or self._settings.llm_model
+            if model is None:
+                self._keyword_extractor = KeylessKeywords(self._keyless)
+            else:
+                self._keyword_extractor = LLMKeywords(self._gateway, model)
+        return self._keyword_extractor
+
+    def answerer(self, store: Store, tokenizer: Tokenizer) -> Answerer:
+        """By the setting answer_model (or llm_model), else quotations."""
+        model = self._settings.answer_model or self._settings.llm_model
+        return QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(self._gateway, model, tokenizer)
+
+    def summariser(self, tokenizer: Tokenizer) -> Summariser | None:
+        """By the setting extraction_model (or llm_model); none without an LLM."""
+        model = self._settings.extraction_model or self._settings.llm_model
+        if model is None:
+            return None
+        return Summariser(
+            self._gateway,
+            model,
+            tokenizer,
+            min_notes=self._settings.summary_fragments,
+            min_tokens=self._settings.summary_above_tokens,
+            max_tokens=self._settings.summary_tokens,
+            context_tokens=self._settings.summary_context_tokens,
+            output_language=self._settings.output_language,
+        )
