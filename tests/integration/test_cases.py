@@ -240,7 +240,7 @@ def test_case_22_two_workspaces_in_one_process_do_not_leak(words_dsn: str) -> No
                 *(rag.ingest([Document("same", text)]) for rag, text in zip((one, two), texts, strict=True))
             )
             for rag, mine, other in ((one, "Birch", "Cedar"), (two, "Cedar", "Birch")):
-                for mode in Mode:
+                for mode in (m for m in Mode if m is not Mode.BYPASS):
                     result = await rag.query("Whom does Alder know: Birch or Cedar?", mode=mode)
                     assert mine in result.context
                     assert other not in result.context

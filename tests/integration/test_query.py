@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -44,6 +45,7 @@ DOCUMENTS = [
 ]
 SMALL = {"chunk_tokens": 48, "chunk_overlap": 0}
 GRAPH_MODES = ["local", "global", "hybrid", "mix"]
+SEARCHING = [mode for mode in Mode if mode is not Mode.BYPASS]
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +65,15 @@ class Recorder(FixedKeywords):
         super().__init__(*arguments)
         self.asked: list[str] = []
 
-    async def keywords(self, question: str) -> Keywords:
+    async def keywords(self, question: str, history: Sequence[Mapping[str, str]] = ()) -> Keywords:
         self.asked.append(question)
-        return await super().keywords(question)
+        return await super().keywords(question, history)
 
 
 # ---------------------------------------------------------------- modes, keywords, options
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", SEARCHING)
 def test_every_mode_finds_the_passage_and_its_layers(offices: str, mode: Mode) -> None:
     result = ask(offices, "Who repairs Stromboli?", mode=mode, chunk_top_k=3)
     assert any("repairs Stromboli" in c.body for c in result.retrieval.chunks)
@@ -113,6 +115,13 @@ def test_given_keywords_replace_the_extraction(offices: str) -> None:
     assert "name" in result.retrieval.entities[0].why
     ask(offices, "Who?", mode="naive", opening={"keywords": recorder})
     assert recorder.asked == []
+
+
+def test_bypass_needs_a_language_model(offices: str) -> None:
+    with pytest.raises(UsageError, match="PGRAG_LLM_MODEL"):
+        ask(offices, "Who?", mode="bypass")
+    with pytest.raises(UsageError, match="searches nothing"):
+        with_rag(offices, lambda rag: rag.retrieve("Who?", mode="bypass"))
 
 
 def test_only_context_makes_no_answer(offices: str) -> None:
@@ -165,7 +174,7 @@ def test_a_far_too_long_question_is_refused_before_any_model_is_asked(words_dsn:
     assert (embedder.asked, recorder.asked) == ([], [])
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", SEARCHING)
 def test_hostile_questions_are_questions(offices: str, mode: Mode) -> None:
     for question in (
         "Who repairs\0 Etna\ud800?",
@@ -192,7 +201,7 @@ def test_a_question_longer_than_the_budget_is_refused(offices: str) -> None:
 
 
 def test_an_empty_workspace_finds_nothing(words_dsn: str) -> None:
-    for mode in Mode:
+    for mode in SEARCHING:
         result = ask(words_dsn, "Who repairs Etna?", mode=mode)
         assert (result.answer, result.references, result.context) == ("Nothing was found.", (), "")
 
@@ -200,7 +209,7 @@ def test_an_empty_workspace_finds_nothing(words_dsn: str) -> None:
 # ---------------------------------------------------------------- references and the answer
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", SEARCHING)
 def test_references_lead_to_the_very_characters(offices: str, mode: Mode) -> None:
     result = ask(offices, "What does Pelle repair in Quorn?", mode=mode)
     bodies = dict(rows(offices, "select uri, body from document"))
@@ -248,7 +257,7 @@ TOKENIZER = Tokenizer()
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     total=st.integers(100, 3000), entity=st.integers(0, 2000), relation=st.integers(0, 2000), top_k=st.integers(1, 60),
-    mode=st.sampled_from(list(Mode)), ranking=st.sampled_from(["vector", "weight", "pagerank"]),
+    mode=st.sampled_from(SEARCHING), ranking=st.sampled_from(["vector", "weight", "pagerank"]),
 )  # fmt: skip
 def test_the_context_stays_within_its_budgets(
     offices: str, total: int, entity: int, relation: int, top_k: int, mode: Mode, ranking: str
@@ -315,7 +324,7 @@ def test_a_search_that_takes_too_long_names_the_setting(words_dsn: str) -> None:
 # ---------------------------------------------------------------- one round trip
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", SEARCHING)
 def test_a_search_is_one_request_and_one_answer(offices: str, mode: Mode) -> None:
     async def run() -> None:
         async with counting_proxy(offices) as messages, open_rag(messages.dsn, pool_size=1) as rag:

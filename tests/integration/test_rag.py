@@ -108,8 +108,6 @@ def test_settings_and_single_ones_are_not_mixed() -> None:
         PgRAG("postgresql://h/x", settings=Settings())
     with pytest.raises(ConfigError, match="unknown_one"):
         PgRAG(unknown_one=1)
-    with pytest.raises(ConfigError, match="llm_model"):
-        PgRAG(llm_model="gpt")
 
 
 def test_unknown_status_and_unknown_documents(words_dsn: str) -> None:

@@ -8,7 +8,7 @@ from pgrag.folding import term_id
 from pgrag.keywords import MAX_KEYS, MAX_SIMILAR, MAX_WORDS, search_terms
 from pgrag.types import Keywords, Mode
 
-GRAPH_MODES = [mode for mode in Mode if mode is not Mode.NAIVE]
+GRAPH_MODES = [mode for mode in Mode if mode not in (Mode.NAIVE, Mode.BYPASS)]
 QUESTION = "Who repairs the pumps of Acme Corp?"
 
 
