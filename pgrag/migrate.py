@@ -6,13 +6,13 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 from sqlalchemy import (
     Column,
     Connection,
@@ -25,6 +25,7 @@ from sqlalchemy import (
     insert,
     select,
     text,
+    update,
 )
 
 from pgrag.codetree import code_problems, code_removed, create_code, execute_raw, installed_code, set_search_path
@@ -40,6 +41,7 @@ from pgrag.sql import alembic_directory, catalog_query
 __all__ = [
     "Upgrade",
     "WorkspaceMeta",
+    "change_model",
     "check",
     "check_identity",
     "current",
@@ -50,6 +52,8 @@ __all__ = [
     "upgrading",
     "workspaces",
 ]
+
+VECTOR_TABLES = ("chunk_vector", "fact_vector", "entity_vector", "relation_vector")
 
 # alembic's `op` and `context` are process-wide: revisions of two threads must not run at once.
 _ALEMBIC = threading.Lock()
@@ -107,6 +111,41 @@ def initialise(settings: Settings, embedder: EmbedderIdentity) -> bool:
         )
         connection.execute(insert(Meta), asdict(meta), execution_options=_in_schema(schema))
         create_code(connection, schema)
+    return True
+
+
+def change_model(settings: Settings, embedder: EmbedderIdentity) -> bool:
+    """Makes the workspace one of `embedder`: False if it is already. All vectors go; they are to be made again.
+
+    One transaction. Raises DimensionError before anything is written, WorkspaceError, DatabaseError.
+    """
+    check_dimension(embedder)
+    schema = settings.schema_name
+    query_prefix, passage_prefix = embedder.prefixes
+    with transaction(settings) as connection:
+        _lock(connection, schema)
+        _become_owner(connection, schema, _require_workspace(connection, settings))
+        set_search_path(connection, schema)
+        meta = _read_meta(connection, settings)
+        wanted = replace(
+            meta,
+            embedding_model=embedder.model,
+            dimension=embedder.dimension,
+            query_prefix=query_prefix,
+            passage_prefix=passage_prefix,
+        )
+        if wanted == meta:
+            return False
+        connection.execute(text("select forget_vectors()"))
+        if wanted.dimension != meta.dimension:
+            for table in VECTOR_TABLES:
+                execute_raw(
+                    connection,
+                    SQL("alter table {} alter column embedding type halfvec({})").format(
+                        Identifier(table), Literal(wanted.dimension)
+                    ),
+                )
+        connection.execute(update(Meta).values(asdict(wanted)), execution_options=_in_schema(schema))
     return True
 
 

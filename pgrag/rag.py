@@ -25,6 +25,7 @@ from pgrag.pool import check_opening, open_pool, stored_dimension
 from pgrag.prompts import RESPONSE_TYPE
 from pgrag.providers import Models
 from pgrag.query import AnswerStream, QueryOptions, Searcher, query_options
+from pgrag.reembed import Reembedder
 from pgrag.refresh import Refresher
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
@@ -40,6 +41,7 @@ from pgrag.types import (
     Keywords,
     Mode,
     QueryResult,
+    ReembedReport,
     RefreshReport,
     Retrieval,
     Stats,
@@ -155,6 +157,24 @@ class PgRAG:
     async def refresh(self) -> RefreshReport:
         """Recomputes entities and relations whose sources changed. Raises DatabaseError, ModelError."""
         return await (await self._refresher(await self._opened())).run()
+
+    async def reembed(self) -> ReembedReport:
+        """Makes the workspace one of this embedder: all vectors again, nothing extracted again. Resumable.
+
+        Searches meanwhile find only what already has a vector. Raises DimensionError, DatabaseError, ModelError.
+        """
+        from pgrag import migrate  # here: alembic and SQLAlchemy take a second that a query need not wait for
+
+        if self._pool is None:
+            raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")
+        if self._given_pool is not None:
+            raise UsageError("reembed changes tables: open PgRAG with a dsn, not with a pool")
+        embedder = await self._models.embedder()
+        await anyio.to_thread.run_sync(migrate.change_model, self.settings, embedder)
+        await self._pool.expire_connections()  # their prepared statements know the old type
+        store = await self._opened()
+        refresher = await self._refresher(store)
+        return await Reembedder(store, embedder, refresher, self.settings.embedding_batch).run()
 
     async def retry(self) -> int:
         """Lets chunks that failed be tried again by the next `ingest` of their documents; returns how many."""

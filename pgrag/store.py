@@ -56,6 +56,8 @@ RETRIED = (  # a competitor was in the way, or the connection went: the transact
 ATTEMPTS = 6
 EMPTY: Mapping[int, str] = {}
 
+VectorKind = Literal["chunk", "fact"]
+
 
 class Store:
     """A workspace over a pool of connections, checked before (`pool.check_opening`). Several tasks may share it."""
@@ -282,6 +284,15 @@ class Store:
             function, self._code, [s.id for s in stale], [s.version for s in stale], [s.lease_token for s in stale],
             list(tokens), self._vectors(vectors), texts, list(noted),
         )  # fmt: skip
+        return int(rows[0][0])
+
+    async def missing_vectors(self, kind: VectorKind, after: int, limit: int) -> list[tuple[int, str]]:
+        """(id, text to embed) of chunks or facts after an id that have no vector."""
+        return [(row["id"], row["text"]) for row in await self._call("missing_vectors", kind, after, limit)]
+
+    async def put_vectors(self, kind: VectorKind, ids: Sequence[int], vectors: Vectors) -> int:
+        """Stores vectors of chunks or facts that have none; returns how many."""
+        rows = await self._call("put_vectors", self._code, kind, list(ids), self._vectors(vectors))
         return int(rows[0][0])
 
     # ------------------------------------------------------------ the models' responses

@@ -344,6 +344,16 @@ class RefreshReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ReembedReport:
+    """How many vectors were made again."""
+
+    chunks: int = 0
+    facts: int = 0
+    entities: int = 0
+    relations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentInfo:
     """A document as listed: no text."""
 

@@ -19,7 +19,16 @@ from pgrag.errors import DocumentError, ExitCode, UsageError
 if TYPE_CHECKING:
     from pgrag.config import Settings
     from pgrag.rag import PgRAG
-    from pgrag.types import DeleteReport, Document, DocumentFailure, DocumentInfo, IngestReport, RefreshReport, Stats
+    from pgrag.types import (
+        DeleteReport,
+        Document,
+        DocumentFailure,
+        DocumentInfo,
+        IngestReport,
+        ReembedReport,
+        RefreshReport,
+        Stats,
+    )
 
 STDIN = "-"
 SHOWN_FAILURES = 20  # in `status`; `documents --status failed` lists them all
@@ -32,6 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=work, epilog=_INGEST_EPILOG)(ingest)
     app.command(rich_help_panel=work, epilog=_DELETE_EPILOG)(delete)
     app.command(rich_help_panel=work)(refresh)
+    app.command(rich_help_panel=work)(reembed)
     app.command(rich_help_panel=look)(status)
     app.command("documents", rich_help_panel=look)(list_documents)
 
@@ -216,6 +226,27 @@ def refresh(session: Session) -> None:
         emit_json(report)
     else:
         emit(f"refreshed {amount(report.entities, 'entity', 'entities')}, {amount(report.relations, 'relation')}")
+
+
+@takes_session
+def reembed(session: Session) -> None:
+    """Change to another embedding model: make all vectors again, without extracting anything again.
+
+    Name the model by PGRAG_EMBEDDING_MODEL (none: the keyless one). Interrupted, run it again.
+    """
+    settings = session.settings()
+
+    async def work(rag: PgRAG) -> ReembedReport:
+        return await rag.reembed()
+
+    report = session.with_rag(settings, work)
+    if session.json:
+        emit_json(report)
+    else:
+        emit(
+            f"embedded {amount(report.chunks, 'chunk')}, {amount(report.facts, 'fact')}, "
+            f"{amount(report.entities, 'entity', 'entities')}, {amount(report.relations, 'relation')}"
+        )
 
 
 @takes_session
