@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt requirements/young.txt
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-model lint bench clean
 
 help:
 	@echo "make demo   ingest the example documents and ask one question of each kind (no key, no PostgreSQL needed)"
 	@echo "make test   run all tests on a real PostgreSQL; ARGS='-k name' to choose"
+	@echo "make test-model   run the tests that ask a real, small language model (130 MB of wheels more)"
 	@echo "make lint   ruff, mypy and the import contracts"
 	@echo "make bench  measure recall and speed on question sets; ARGS='DIRECTORY...'"
 	@echo "make clean  remove the virtual environment and build output"
@@ -21,6 +22,9 @@ demo: $(VENV)/.local
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-model: $(VENV)/.model
+	@$(BIN)/python -m pytest tests/model $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -51,4 +55,10 @@ $(VENV)/.local: $(PINS) | $(VENV)/.python
 
 $(VENV)/.dev: $(PINS) | $(VENV)/.local
 	@$(PIP) -c constraints.txt --no-build-isolation -e '.[local,dev]'
+	@touch $@
+
+$(VENV)/.model: requirements/model.txt | $(VENV)/.dev
+	@$(PIP) --no-deps --require-hashes -r requirements/model.txt
+	@$(BIN)/python -c 'import xllamacpp' || \
+	    { echo "the model server cannot be loaded: if libgomp is missing, install it (apt-get install libgomp1)" >&2; exit 2; }
 	@touch $@

@@ -1,10 +1,10 @@
 """How many of the passages that a question needs are found: ingest a set, ask its questions by mode and ranking.
 
-    python benchmarks/quality.py DIRECTORY... [--graph] [--modes naive,mix] [--rankings vector,pagerank] [--json] [--goals]
+    python benchmarks/quality.py DIRECTORY... [--graph] [--modes naive,mix] [--rankings vector,pagerank] [--goals]
 
 Without --graph the names and sentences of the keyless extractor are the graph, with it what an LLM extracted before
-(see sets.py); embeddings and keywords of questions are the keyless ones in both. Each set gets a workspace of its own in
-the database of PGRAG_DSN (or the embedded server), made again unless --keep is given. A passage is a document of one
+(see sets.py); embeddings and keywords of questions are the keyless ones in both. Each set gets a workspace of its own
+in the database of PGRAG_DSN (or the embedded server), made again unless --keep is given. A passage is a document of one
 chunk. Columns: recall@2, @5, @10, share of questions with all gold in 5, median and 95th percentile of a search in ms,
 and the difference of recall@5 to naive, question by question, with its 95 % bootstrap interval (* if it excludes 0).
 """

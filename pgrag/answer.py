@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pgrag import prompts
-from pgrag.errors import UsageError
+from pgrag.errors import ModelError, UsageError
 from pgrag.llm.gateway import Gateway
-from pgrag.llm.mend import without_thinking
+from pgrag.llm.mend import may_be_thinking, without_thinking
+from pgrag.llm.replies import ChatResult
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
 from pgrag.types import Retrieval, RetrievedChunk
 
 if TYPE_CHECKING:
     from pgrag.types import Vectors
+
+logger = logging.getLogger(__name__)
 
 MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
@@ -35,7 +40,10 @@ DEFAULT_WISHES = Wishes()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with all that its answer is made of; without vector and context where nothing is searched."""
+    """A question with all that its answer is made of; without vector and context where nothing is searched.
+
+    `state` is that of the texts before the search, where answers are kept.
+    """
 
     question: str
     vector: Vectors | None
@@ -43,6 +51,7 @@ class Asked:
     context: str | None
     wishes: Wishes
     prompt: Sequence[prompts.Message]
+    state: str | None
 
 
 class Answerer(Protocol):
@@ -51,6 +60,9 @@ class Answerer(Protocol):
     @property
     def label(self) -> str:
         """One line for people: how answers are made."""
+
+    async def state(self) -> str | None:
+        """Of the texts, where an answer is kept only as long as they stay the same."""
 
     def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
         """What a model is sent; empty where none is asked. Without a context: the question by itself."""
@@ -75,6 +87,9 @@ class QuotingAnswerer:
     def __init__(self, store: Store, tokenizer: Tokenizer) -> None:
         self._store = store
         self._tokenizer = tokenizer
+
+    async def state(self) -> None:
+        """Nothing is kept."""
 
     def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
         """No model is asked. Raises UsageError for what only a model can do."""
@@ -113,11 +128,16 @@ class QuotingAnswerer:
 class LLMAnswerer:
     """The answer written by a language model from the context."""
 
-    def __init__(self, gateway: Gateway, model: str, tokenizer: Tokenizer) -> None:
+    def __init__(self, store: Store, gateway: Gateway, model: str, tokenizer: Tokenizer) -> None:
+        self._store = store
         self._gateway = gateway
         self._model = model
         self._tokenizer = tokenizer
         self.label = f"answer by {model}"
+
+    async def state(self) -> str:
+        """Of all texts."""
+        return await self._store.corpus_state()
 
     def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
         """The messages of the one call that answers. Raises UsageError for a wrong history."""
@@ -139,22 +159,51 @@ class LLMAnswerer:
         return sum(self._tokenizer.count_many(m["content"] for m in messages)) + MESSAGE_TOKENS * len(messages)
 
     async def answer(self, asked: Asked) -> str:
-        """Without the model's thoughts. Raises ModelError, BudgetError."""
-        result = await self._gateway.chat("answer", asked.prompt, model=self._model, chunks=_sources(asked))
-        return without_thinking(result.text)
+        """Without the model's thoughts. Raises ModelError, also when nothing is left, and BudgetError."""
+        result = await self._gateway.chat(
+            "answer",
+            asked.prompt,
+            model=self._model,
+            state=asked.state,
+            usable=_holds_an_answer,
+        )
+        return self._checked(without_thinking(result.text), result)
 
     async def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
-        """The answer in pieces as the model writes them. Raises ModelError, BudgetError."""
-        pieces = self._gateway.stream("answer", asked.prompt, model=self._model, chunks=_sources(asked))
-        try:
-            async for piece in pieces:
-                yield piece
-        finally:
-            await pieces.aclose()
+        """The answer in pieces as the model writes them, without a block of thoughts before. Raises as `answer`."""
+        started = self._gateway.stream(
+            "answer", asked.prompt, model=self._model, state=asked.state, usable=_holds_an_answer
+        )
+        async with aclosing(started) as stream:
+            written = held = ""
+            thinking = True  # until it is clear that no block of thoughts begins the answer, or the block has ended
+            async for piece in stream:
+                if thinking:
+                    held += piece
+                    if may_be_thinking(held):
+                        continue
+                    thinking = False
+                    piece = without_thinking(held).lstrip()
+                if piece:
+                    written += piece
+                    yield piece
+            if thinking and (rest := without_thinking(held)).strip():
+                written = rest
+                yield rest
+        self._checked(written, stream.result)
+
+    def _checked(self, answer: str, result: ChatResult | None) -> str:
+        cut = result is not None and result.truncated
+        if not answer.strip():
+            why = "it was cut off while the model was thinking: raise max_output_tokens" if cut else "ask again"
+            raise ModelError(f"{self._model} wrote no answer: {why}")
+        if cut:
+            logger.warning("the answer of %s was cut off: raise max_output_tokens", self._model)
+        return answer
 
 
-def _sources(asked: Asked) -> list[int]:
-    return [chunk.id for chunk in asked.retrieval.chunks]
+def _holds_an_answer(result: ChatResult) -> bool:
+    return bool(without_thinking(result.text).strip())
 
 
 def _shortened(chunk: RetrievedChunk, limit: int = 300) -> str:

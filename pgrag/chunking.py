@@ -8,19 +8,21 @@ Units are packed in order, by three rules:
 2. when the next unit does not fit, the chunk ends at the last heading in its second half, else at the last paragraph
    there, else at the last unit that fits; a heading is never left behind at the end of a chunk;
 3. a chunk repeats whole sentences from the end of the one before, up to `overlap` tokens, but nothing across a heading.
+
+With a separator the text is parted after each of them first: a part that fits is one chunk, none repeats another.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 
-from pgrag.errors import ConfigError
+from pgrag.boundaries import good_end, sentence_cuts
+from pgrag.errors import ConfigError, DocumentError
 from pgrag.folding import name_key
 from pgrag.tokens import Tokenizer
 from pgrag.types import Chunk, Document
@@ -30,7 +32,6 @@ RST = "text/x-rst"
 MAX_HEADING = 200
 
 _MIN_TOKENS = 16
-_MIN_SENTENCE = 8  # characters; shorter ones stay with the next
 
 _LINE = re.compile(r"[^\n]*+\n|[^\n]++")
 _ATX = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
@@ -40,16 +41,6 @@ _FENCE = re.compile(r"`{3,}+(?!.*`)|~{3,}+")
 _ITEM = re.compile(r"(?:[-*+•‣]|\d{1,3}[.)、])\s")
 _LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)")
 _MARKUP = re.compile(r"\*\*|__|`|\s\{#[\w-]+\}$")
-
-# Always matches at a sentence mark, so that a run of marks is read once: whether it ends a sentence is decided after.
-_STOP = re.compile(r"[.!?。！？｡…]++[\"'”’)\]」』）》】]*+\s*+")
-_CJK_STOPS = frozenset("。！？｡")
-_CLAUSE = re.compile(r"[，；、：]|[,;]?\s+")
-_LAST_WORD = re.compile(r"[^\s(\[\"'“‘]{1,20}$")
-_INITIALS = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
-_TITLES = "mr mrs ms dr prof sr jr st inc ltd co corp dept gen col sgt capt lt rev hon gov sen rep"
-_SHORT_WORDS = "vs fig figs eq sec ch vol pp ed eds approx cf al ca jan feb mar apr jun jul aug sep sept oct nov dec"
-_ABBREVIATIONS = frozenset(f"{_TITLES} {_SHORT_WORDS}".split())
 
 
 class _Rank(IntEnum):
@@ -85,35 +76,71 @@ class _Unit:
 class Chunker:
     """Cuts documents into chunks of at most `max_tokens` tokens of body text, which repeat at most `overlap` tokens.
 
+    `split_by` also ends a chunk after each place where it stands; with `split_only` nowhere else.
     Raises ConfigError unless max_tokens >= 16 and 0 <= overlap <= max_tokens / 2.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int = 1200, overlap: int = 100) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_tokens: int = 1200,
+        overlap: int = 100,
+        *,
+        split_by: str | None = None,
+        split_only: bool = False,
+    ) -> None:
         if max_tokens < _MIN_TOKENS:
             raise ConfigError(f"chunk_tokens is {max_tokens}: use {_MIN_TOKENS} at least")
         if not 0 <= overlap * 2 <= max_tokens:
             raise ConfigError(f"chunk_overlap is {overlap}: use 0 to {max_tokens // 2}, half of chunk_tokens")
+        if split_only and not split_by:
+            raise ConfigError("split_by_character_only needs split_by_character")
         self._tokenizer = tokenizer
         self._max = max_tokens
         self._overlap = overlap
+        self._split_by = split_by
+        self._split_only = split_only
 
     @property
     def digest(self) -> str:
         """Equal digests cut the same document the same way."""
-        return f"chunking {CHUNKING_VERSION} {self._tokenizer.name} {self._max} {self._overlap}"
+        split = f" {self._split_by!r} {self._split_only}" if self._split_by else ""
+        return f"chunking {CHUNKING_VERSION} {self._tokenizer.name} {self._max} {self._overlap}{split}"
 
     def chunk(self, document: Document) -> list[Chunk]:
         """The document's chunks in order; none for a text of white space.
 
         `body == document.body[start:end]`; the spans begin at 0, leave no gap and end at the text's end; white space
         belongs to the chunk before it. `headings` are the document's title and the headings above the chunk's start;
-        `tokens` counts `model_text`, headings included.
+        `tokens` counts `model_text`, headings included. Raises DocumentError with `split_only` for a part over the
+        limit.
         """
         text = document.body
         if not text.strip():
             return []
-        units = self._units(text, document.mime)
+        cuts = _part_ends(text, self._split_by) if self._split_by else [len(text)]
+        units = self._units(text, document.mime, cuts)
         chunks: list[Chunk] = []
+        first = 0
+        for cut in cuts:
+            stop = bisect_right(units, cut, lo=first, key=lambda unit: unit.end)
+            self._pack(document, units[first:stop], chunks)
+            first = stop
+        return chunks
+
+    def _pack(self, document: Document, units: Sequence[_Unit], chunks: list[Chunk]) -> None:
+        """Adds the chunks of one part of the document."""
+        text = document.body
+        if self._split_by:
+            tokens = self._count(text, units, 0, len(units))
+            if tokens <= self._max:
+                chunks.append(self._make(document, units[0], units[-1].end, len(chunks)))
+                return
+            if self._split_only:
+                raise DocumentError(
+                    f"has {tokens} tokens between two separators (characters {units[0].start} to {units[-1].end}), and "
+                    f"chunk_tokens is {self._max}: raise it, or let longer parts be split (split_by_character_only)"
+                )
         begin = first = 0
         while first < len(units):
             stop = self._fill(text, units, begin, first)
@@ -123,7 +150,6 @@ class Chunker:
                 begin = first
             chunks.append(self._make(document, units[begin], units[stop - 1].end, len(chunks)))
             begin, first = self._overlap_start(text, units, begin, stop), stop
-        return chunks
 
     def _make(self, document: Document, first: _Unit, end: int, ordinal: int) -> Chunk:
         title, path, pages = document.title, first.path, document.page_starts
@@ -192,16 +218,17 @@ class Chunker:
 
     # ------------------------------------------------------------ units
 
-    def _units(self, text: str, mime: str) -> list[_Unit]:
+    def _units(self, text: str, mime: str, cuts: Sequence[int]) -> list[_Unit]:
         units: list[_Unit] = []
         path: list[tuple[int, str]] = []
         for block, end in _with_ends(_blocks(text, mime), len(text)):
             if block.level:
                 path = [heading for heading in path if heading[0] < block.level]
             titles = tuple(title for _, title in path)
-            ends = [*(_sentence_cuts(text, block.start, end) if block.prose else ()), end]
+            ends = [*(sentence_cuts(text, block.start, end) if block.prose else ()), end]
+            inside = cuts[bisect_right(cuts, block.start) : bisect_left(cuts, end)]
             start, rank = block.start, block.rank
-            for cut in ends:
+            for cut in sorted({*ends, *inside}) if inside else ends:
                 for piece_end, tokens in self._pieces(text[start:cut]):
                     units.append(_Unit(start, start + piece_end, tokens, rank, block.level, titles))
                     start, rank = start + piece_end, _Rank.PIECE
@@ -225,7 +252,7 @@ class Chunker:
     def _piece_end(self, text: str, start: int) -> tuple[int, int]:
         end, tokens = start + 1, self._max
         for limit in range(self._max, 0, -1):
-            end = _good_end(text, start, self._tokenizer.prefix_end(text, limit, start))
+            end = good_end(text, start, self._tokenizer.prefix_end(text, limit, start))
             tokens = self._tokenizer.count(text[start:end])
             if tokens <= self._max:
                 break
@@ -235,6 +262,25 @@ class Chunker:
 def first_title(text: str, mime: str = "text/markdown") -> str:
     """The text of the first heading of level 1, '' without one."""
     return next((block.title for block in _blocks(text, mime) if block.level == 1), "")
+
+
+def _part_ends(text: str, separator: str) -> list[int]:
+    """Where the parts end: after each separator, which stays with the part before. Blank parts go with the one before
+    them, at the text's start with the one after."""
+    ends: list[int] = []
+    start = 0
+    while (place := text.find(separator, start)) >= 0:
+        end = place + len(separator)
+        if text[start:place].strip():
+            ends.append(end)
+        elif ends:
+            ends[-1] = end
+        start = end
+    if text[start:].strip() or not ends:
+        ends.append(len(text))
+    else:
+        ends[-1] = len(text)
+    return ends
 
 
 def _with_ends(blocks: Iterator[_Block], length: int) -> Iterator[tuple[_Block, int]]:
@@ -309,79 +355,3 @@ def _atx(line: str) -> tuple[int, str] | None:
 def _heading_text(text: str) -> str:
     text = _MARKUP.sub("", _LINK.sub(r"\1", " ".join(text[: 5 * MAX_HEADING].split())))
     return text[:MAX_HEADING].strip()
-
-
-def _sentence_cuts(text: str, start: int, end: int) -> Iterator[int]:
-    """Where sentences begin after the first one of text[start:end]."""
-    last = start
-    for match in _STOP.finditer(text, start, end):
-        cut = match.end()
-        if cut >= end or cut - last < _MIN_SENTENCE or not _ends_sentence(text, last, match):
-            continue
-        if not _splits_cluster(text, cut, last):
-            yield cut
-            last = cut
-
-
-def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    marks = match[0]
-    if not _CJK_STOPS.isdisjoint(marks):
-        return True
-    following = text[match.end()]
-    if not marks[-1].isspace() or following.islower():
-        return False
-    if marks.rstrip() != ".":
-        return True
-    word = _LAST_WORD.search(text, max(start, match.start() - 20), match.start())
-    if word is None:
-        return True
-    if word[0].isdigit():
-        return bool(text[start : word.start()].strip(" -*+•\t"))  # "1. Install" is one sentence
-    return not (
-        _INITIALS.fullmatch(word[0])
-        or word[0].lower() in _ABBREVIATIONS
-        or (word[0].lower() in ("no", "p", "art") and following.isdigit())
-    )
-
-
-def _good_end(text: str, start: int, end: int) -> int:
-    """The best place to cut at or a little before `end`: after a line, a clause, white space, or a whole character."""
-    if end >= len(text):
-        return end
-    half = start + (end - start) // 2
-    newline = text.rfind("\n", half, end)
-    if newline > half:
-        return newline + 1
-    best = 0
-    for match in _CLAUSE.finditer(text, half, end):
-        cut = match.end()
-        if cut > half and not text[cut].isspace() and not _splits_cluster(text, cut, start):
-            best = cut
-    if best:
-        return best
-    cut = end
-    while cut > start and _splits_cluster(text, cut, start):
-        cut -= 1
-    return cut if cut > start else end
-
-
-def _splits_cluster(text: str, cut: int, floor: int) -> bool:
-    """Whether a cut parts what is seen as one character: the rules of UAX 29 that need no tables.
-
-    `floor` is a place at or before the cut that parts none.
-    """
-    before, after = text[cut - 1], text[cut]
-    if before == "\r":
-        return after == "\n"
-    if before == "\n" or after < "\u0300":
-        return before == "\u200d"
-    if before == "\u200d" or after in "\u200c\u200d\uff9e\uff9f" or "\u1160" <= after <= "\u11ff":
-        return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
-        return True
-    if "\U0001f1e6" <= after <= "\U0001f1ff":
-        flags = 0
-        while cut - flags > floor and "\U0001f1e6" <= text[cut - flags - 1] <= "\U0001f1ff":
-            flags += 1
-        return flags % 2 == 1
-    return unicodedata.category(after)[0] == "M"

@@ -76,6 +76,10 @@ class Settings(BaseModel):
         validate_default=True,
         description="tokens a chunk repeats from the one before at most; none: 100, or half of small chunks",
     )
+    split_by_character: str | None = Field(
+        None, min_length=1, description="text after which a chunk ends; none: no such"
+    )
+    split_by_character_only: bool = Field(False, description="end chunks nowhere else: a longer part is an error")
     embedding_batch: int = Field(32, ge=1, le=2048, description="texts an embedding request")
     claim_batch: int = Field(16, ge=1, le=1000, description="chunks a worker takes at a time")
     workers: int = Field(2, ge=1, le=64, description="chunk batches worked on at a time")
@@ -117,6 +121,13 @@ class Settings(BaseModel):
     def _overlap_is_smaller(cls, value: int, info: Any) -> int:
         if value * 2 > info.data.get("chunk_tokens", 1200):
             raise ValueError("must be at most half of chunk_tokens")
+        return value
+
+    @field_validator("split_by_character_only")
+    @classmethod
+    def _only_with_a_separator(cls, value: bool, info: Any) -> bool:
+        if value and not info.data.get("split_by_character"):
+            raise ValueError("needs split_by_character")
         return value
 
     @property

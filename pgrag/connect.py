@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, NullPool, create_engine
-from sqlalchemy.exc import DBAPIError
 
 from pgrag.config import Settings
 from pgrag.errors import (
@@ -23,6 +21,9 @@ from pgrag.errors import (
     WorkspaceError,
 )
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 MINIMUM_SERVER = 150000
 CONNECT_SECONDS = 10
 
@@ -34,6 +35,8 @@ def transaction(settings: Settings) -> Iterator[Connection]:
     Raises ConfigError for a DSN that cannot be read, DatabaseError if the server cannot be reached or refuses a
     statement (never with the password), WorkspaceError for a server or an encoding that pgrag cannot work with.
     """
+    from sqlalchemy import NullPool, create_engine  # here: a query needs `describe` alone, and no SQLAlchemy
+
     dsn = _dsn(settings)
     engine = create_engine(
         "postgresql+psycopg://",
@@ -52,6 +55,8 @@ def transaction(settings: Settings) -> Iterator[Connection]:
 @contextmanager
 def pgrag_errors(place: str = "") -> Iterator[None]:
     """Turns errors of the driver into pgrag's; `place` says in the message what was running."""
+    from sqlalchemy.exc import DBAPIError
+
     try:
         yield
     except DBAPIError as error:

@@ -215,11 +215,6 @@ def term_id(word: str) -> int:
     return (crc32(word.encode("utf-8", "replace")) & (SPARSE_DIMENSIONS - 1)) + 1
 
 
-def term_ids(found: list[str]) -> list[int]:
-    """`term_id` of each word, in order."""
-    return [term_id(word) for word in found]
-
-
 # ---------------------------------------------------------------- names in questions
 
 _ENGLISH_STOP_WORDS = (

@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import anyio
 import anyio.to_thread
 
-from pgrag.chunking import Chunker
 from pgrag.embedding import embed_distinct
-from pgrag.errors import BudgetError, DatabaseError, ExtractionError, ModelAccessError, PgragError, UsageError
+from pgrag.errors import (
+    BudgetError,
+    DatabaseError,
+    DocumentError,
+    ExtractionError,
+    ModelAccessError,
+    PgragError,
+    UsageError,
+)
 from pgrag.extraction.assemble import Assembled, assemble
-from pgrag.folding import clean, clean_json, words
-from pgrag.loaders import SkippedFile, load
+from pgrag.folding import words
+from pgrag.intake import Batch, Given, Source, is_unchanged, read
+from pgrag.loaders import SkippedFile
 from pgrag.records import ChunkResult, ClaimedChunk, NewChunk, NewDocument
 from pgrag.refresh import Refresher
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
 from pgrag.types import (
     Document,
+    DocumentChunker,
     DocumentFailure,
     Embedder,
     Extraction,
@@ -42,14 +49,12 @@ from pgrag.types import (
 
 logger = logging.getLogger(__name__)
 
-BATCH_DOCUMENTS = 64
-BATCH_CHARACTERS = 2_000_000
 BACKOFF_SECONDS = 2.0
 PAUSES = (0.025, 1.0)  # seconds between looks at the queue: at first, at most
 PROGRESS_SECONDS = 0.5
-MAX_URI_BYTES = 2000  # what fits into an index entry
+EMPTY = "is empty: there is nothing to ingest"
+NOTHING = Given()
 
-Source = str | Path | Document
 Progress = Callable[[IngestProgress], None]
 
 
@@ -71,6 +76,7 @@ class _Run:
     since_refresh: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     tokens: list[UUID] = field(default_factory=list)
+    stopped: PgragError | None = None
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -83,7 +89,7 @@ class Ingestor:
         embedder: Embedder,
         extractor: Extractor,
         tokenizer: Tokenizer,
-        chunker: Chunker,
+        chunker: DocumentChunker,
         refresher: Refresher,
         *,
         embedding_batch: int = 32,
@@ -108,58 +114,56 @@ class Ingestor:
         self._settings_digest = hashlib.sha256(f"{chunker.digest}\n{extractor.digest}".encode()).hexdigest()
 
     async def run(
-        self, sources: Iterable[Source], *, labels: Sequence[str] = (), progress: Progress | None = None
+        self, sources: Iterable[Source], given: Given = NOTHING, *, progress: Progress | None = None
     ) -> IngestReport:
         """Ingests files, folders and documents; returns when all their chunks are extracted or have failed for good.
 
         A document that cannot be read, and a chunk that cannot be extracted, are in the report and fail nothing else.
-        Raises DatabaseError (or a subclass) when the database is out of reach or was upgraded; what is done stays done.
+        Raises DatabaseError (or a subclass) when the database is out of reach or was upgraded, ModelAccessError when a
+        model refuses everything, BudgetError at max_cost; what is done stays done.
         """
         run = _Run()
-        batches = _batches(sources, tuple(labels))
+        batches = read(sources, given)
         while batch := await anyio.to_thread.run_sync(next, batches, None):
             await self._register(run, batch)
         await self._work_off(run, progress)
         return await self._report(run)
 
+    async def resume(self, *, progress: Progress | None = None) -> IngestReport:
+        """Works on every chunk that waits, whoever brought it; errors as `run`."""
+        run = _Run()
+        for document in await self._store.documents():
+            if document.chunks_done < document.chunks:
+                run.documents[document.id] = document.uri
+                run.chunks += document.chunks - document.chunks_done
+        run.uris.update(run.documents.values())
+        await self._work_off(run, progress)
+        return await self._report(run)
+
     # ------------------------------------------------------------ registering
 
-    async def _register(self, run: _Run, batch: Sequence[Document | DocumentFailure | SkippedFile]) -> None:
-        documents: list[Document] = []
-        for item in batch:
-            if isinstance(item, DocumentFailure):
-                run.failures.append(item)
-            elif isinstance(item, SkippedFile):
-                run.skipped_files.append(item)
-            elif not 0 < len(item.uri.encode()) <= MAX_URI_BYTES:
-                shown = item.uri if len(item.uri) <= 200 else item.uri[:200] + "…"
-                run.failures.append(DocumentFailure(shown, f"its uri must have 1 to {MAX_URI_BYTES} bytes"))
-            elif item.uri in run.uris:
-                run.failures.append(
-                    DocumentFailure(item.uri, "the same uri twice in one call; only the first was taken")
-                )
-            else:
-                run.uris.add(item.uri)
-                documents.append(item)
-        states = await self._store.document_states([d.uri for d in documents])
+    async def _register(self, run: _Run, batch: Batch) -> None:
+        run.failures += batch.failures
+        run.skipped_files += batch.skipped_files
+        run.uris.update(batch.uris)
+        states = await self._store.document_states(batch.uris)
         new: list[NewDocument] = []
-        for document in documents:
-            try:
-                digest = _digest(document)
-            except UsageError as error:
-                run.failures.append(DocumentFailure(document.uri, str(error)))
-                continue
+        for document, digest in batch.documents:
             state = states.get(document.uri)
-            if state and state.sha256 == digest and state.status in ("complete", "empty"):
+            if state is not None and is_unchanged(state, digest):
                 run.skipped += 1
                 if state.settings_digest != self._settings_digest:
                     run.changed_settings.append(document.uri)
                 continue
-            prepared = await anyio.to_thread.run_sync(self._prepare, document, digest)
+            try:
+                prepared = await anyio.to_thread.run_sync(self._prepare, document, digest)
+            except DocumentError as error:
+                run.failures.append(DocumentFailure(document.uri, str(error)))
+                continue
             if prepared.chunks:
                 new.append(prepared)
             else:
-                run.failures.append(DocumentFailure(document.uri, "is empty: there is nothing to ingest"))
+                run.failures.append(DocumentFailure(document.uri, EMPTY))
         if not new:
             return
         for stored in await self._store.put_documents(new, self._settings_digest):
@@ -195,6 +199,8 @@ class Ingestor:
                 finished.set()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors
+        if run.stopped is not None:
+            raise run.stopped
         if progress is not None:
             progress(await self._progress(run))
 
@@ -203,11 +209,15 @@ class Ingestor:
         token = uuid4()
         run.tokens.append(token)
         pause = PAUSES[0]
-        while documents:
+        while documents and run.stopped is None:
             run.since_refresh += await self._store.adopt_extractions()
             try:
                 claimed = await self._store.claim_chunks(documents, self._claim_batch, token)
                 await self._work_on(run, claimed)
+            except (BudgetError, ModelAccessError) as error:  # what others have under way is paid for: they finish it
+                run.stopped = run.stopped or error
+                await self._release(token)
+                return
             except BaseException:
                 await self._release(token)
                 raise
@@ -241,9 +251,12 @@ class Ingestor:
             raise ExtractionError(f"{self._extractor.label}: {len(extracted)} results for {len(claimed)} chunks")
         good: list[tuple[ClaimedChunk, Assembled]] = []
         bad: list[tuple[ClaimedChunk, str]] = []
+        stop: PgragError | None = None
         for chunk, extraction in zip(claimed, extracted, strict=True):
             if isinstance(extraction, Extraction):
                 good.append((chunk, assemble(extraction, self._tokenizer)))
+            elif isinstance(extraction, BudgetError | ModelAccessError):  # nothing is wrong with the chunk
+                stop = extraction
             else:
                 bad.append((chunk, str(extraction) or type(extraction).__name__))
         try:
@@ -267,6 +280,8 @@ class Ingestor:
                 logger.warning("%s, chunk %d: %s", chunk.uri, chunk.chunk.ordinal, reason)
             await self._store.fail_chunks(bad, BACKOFF_SECONDS)
         run.since_refresh += len(saved)
+        if stop is not None:
+            raise stop
 
     async def _save(self, good: Sequence[tuple[ClaimedChunk, Assembled]]) -> set[int]:
         """Embeds and stores; one request for all texts of the batch."""
@@ -337,46 +352,3 @@ async def _first(event: asyncio.Event, seconds: float) -> bool:
 def _is_about_a_chunk(error: PgragError) -> bool:
     """Whether another chunk could fare better: not when the database is gone, or a model is out of reach for all."""
     return not isinstance(error, DatabaseError | UsageError | ModelAccessError | BudgetError)
-
-
-def _digest(document: Document) -> str:
-    """Hex digest of everything that makes a document what it is: a change of any part is a change."""
-    parts = [
-        document.body, document.title, list(document.labels), clean_json(dict(document.metadata)),
-        document.published_at.isoformat() if document.published_at else None, list(document.page_starts),
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=False, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _batches(
-    sources: Iterable[Source], labels: tuple[str, ...]
-) -> Iterator[list[Document | DocumentFailure | SkippedFile]]:
-    """Documents in batches of bounded size: the next is read when the last is stored."""
-    batch: list[Document | DocumentFailure | SkippedFile] = []
-    characters = 0
-    for item in _items(sources):
-        if isinstance(item, Document):
-            characters += len(item.body)
-            item = _cleaned(item, labels)
-        batch.append(item)
-        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-def _items(sources: Iterable[Source]) -> Iterator[Document | DocumentFailure | SkippedFile]:
-    for source in sources:
-        if isinstance(source, Document):
-            yield source
-        else:
-            yield from load(source)
-
-
-def _cleaned(document: Document, labels: tuple[str, ...]) -> Document:
-    """Without what PostgreSQL cannot store, before spans are counted."""
-    return Document(
-        clean(document.uri), clean(document.body), clean(document.title), clean(document.mime), document.metadata,
-        tuple(dict.fromkeys((*document.labels, *labels))), document.published_at, document.page_starts,
-    )  # fmt: skip

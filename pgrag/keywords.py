@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from pgrag.folding import name_key, question_keys, term_id, words
+from pgrag.folding import name_key, question_keys, words
 from pgrag.types import Keywords, Mode
 
 MAX_KEYS = 200
@@ -20,7 +20,6 @@ class SearchTerms:
     low: str | None
     high: str | None
     words: tuple[str, ...]
-    terms: tuple[int, ...]
     keys: tuple[str, ...]
     similar: tuple[str, ...]
 
@@ -33,7 +32,7 @@ def search_terms(question: str, keywords: Keywords, mode: Mode) -> SearchTerms:
     """
     found = list(Counter(words(question)))[:MAX_WORDS]
     if mode is Mode.NAIVE:
-        return SearchTerms(None, None, tuple(found), tuple(map(term_id, found)), (), ())
+        return SearchTerms(None, None, tuple(found), (), ())
     low = [k for k in (k.strip() for k in keywords.low) if k]
     high = [k for k in (k.strip() for k in keywords.high) if k]
     own = [key for key in map(name_key, low) if key]
@@ -42,7 +41,6 @@ def search_terms(question: str, keywords: Keywords, mode: Mode) -> SearchTerms:
         ", ".join(low) or question,
         ", ".join(high) or question,
         tuple(found),
-        tuple(map(term_id, found)),
         tuple(dict.fromkeys((*own, *asked)))[:MAX_KEYS],
         tuple(dict.fromkeys(own))[:MAX_SIMILAR],
     )

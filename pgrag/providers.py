@@ -12,6 +12,7 @@ from pgrag.llm.embeddings import LiteLLMEmbedder
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.keyless import KeylessEmbedder
 from pgrag.llm.keywords import LLMKeywords
+from pgrag.llm.requests import Server
 from pgrag.store import Store
 from pgrag.summaries import Summariser
 from pgrag.tokens import Tokenizer
@@ -47,6 +48,30 @@ class Models:
     def spent(self) -> Decimal:
         """US dollars paid through these models so far."""
         return self._gateway.usage.cost
+
+    @property
+    def paid_extraction(self) -> str | None:
+        """The LLM that extracts; None where none does, or the caller's own extractor."""
+        if self._extractor is not None and not isinstance(self._extractor, LLMExtractor):
+            return None
+        return self._settings.extraction_model or self._settings.llm_model
+
+    @property
+    def paid_embedding(self) -> str | None:
+        """The embedding model on a server; None for the keyless one and the caller's own."""
+        if self._embedder is not None and not isinstance(self._embedder, LiteLLMEmbedder):
+            return None
+        return self._settings.embedding_model
+
+    @property
+    def embedding_name(self) -> str:
+        """The model whose vectors a workspace has or will have."""
+        return self._embedder.model if self._embedder else self._settings.embedding_model or KeylessEmbedder.model
+
+    async def cost(self, server: Server, model: str, prompt_tokens: int, completion_tokens: int = 0) -> Decimal | None:
+        """US dollars by LiteLLM's local price map; None for a model it does not know. Raises ModelAccessError."""
+        found = await self._gateway.requests.model(server, model)
+        return found.bill(prompt_tokens, completion_tokens, embedding=server == "embedding").cost
 
     async def embedder(self, dimension: int | None = None) -> Embedder:
         """`dimension` is the workspace's, for a model whose own is not known. Raises ModelError."""
@@ -86,7 +111,7 @@ class Models:
     def answerer(self, store: Store, tokenizer: Tokenizer) -> Answerer:
         """By the setting answer_model (or llm_model), else quotations."""
         model = self._settings.answer_model or self._settings.llm_model
-        return QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(self._gateway, model, tokenizer)
+        return QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(store, self._gateway, model, tokenizer)
 
     def summariser(self, tokenizer: Tokenizer) -> Summariser | None:
         """By the setting extraction_model (or llm_model); none without an LLM."""

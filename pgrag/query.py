@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -133,12 +133,14 @@ class Searcher:
             raise UsageError("the question is empty")
         if len(question) > MAX_QUESTION:
             raise UsageError(f"the question has {len(question)} characters; {MAX_QUESTION} at most")
+        state = await self._answerer.state()
         if options.mode is Mode.BYPASS:
             nothing = Retrieval(question, options.mode, Keywords(), (), (), ())
-            return Asked(question, None, nothing, None, wishes, self._answerer.prompt(question, None, wishes))
+            return Asked(question, None, nothing, None, wishes, self._answerer.prompt(question, None, wishes), state)
         retrieval, vector = await self._retrieve(question, options, keywords, wishes)
         context = render(retrieval)
-        return Asked(question, vector, retrieval, context, wishes, self._answerer.prompt(question, context, wishes))
+        prompt = self._answerer.prompt(question, context, wishes)
+        return Asked(question, vector, retrieval, context, wishes, prompt, state)
 
     async def _retrieve(
         self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes
@@ -160,7 +162,7 @@ class Searcher:
         share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
         threshold = self._settings.cosine_threshold
         rows = await self._store.retrieve(
-            question=vector, low=low, high=high, words=list(terms.words), terms=list(terms.terms),
+            question=vector, low=low, high=high, words=list(terms.words),
             keys=list(terms.keys), similar=list(terms.similar), mode=options.mode.value, top_k=options.top_k,
             chunk_top_k=options.chunk_top_k, ranking=options.chunk_ranking.value,
             threshold=self._embedder.cosine_threshold if threshold is None else threshold,
@@ -194,7 +196,10 @@ class Searcher:
 
 
 class AnswerStream:
-    """An answer in pieces: iterate over it. What was found is there at once, `result` after the last piece."""
+    """An answer in pieces: iterate over it, once. What was found is there at once, `result` after the last piece.
+
+    Close it (`contextlib.aclosing`) when you stop earlier: the request to the model then ends.
+    """
 
     def __init__(self, asked: Asked, answerer: Answerer) -> None:
         self._asked = asked
@@ -202,8 +207,16 @@ class AnswerStream:
         self.retrieval = asked.retrieval
         self.references = references(asked.retrieval.chunks)
         self.result: QueryResult | None = None
+        self._pieces = self._read()
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        """Ends the answer."""
+        await self._pieces.aclose()
+
+    async def _read(self) -> AsyncGenerator[str, None]:
         started = time.perf_counter()
         pieces: list[str] = []
         async with aclosing(self._answerer.stream(self._asked)) as stream:

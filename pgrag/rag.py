@@ -12,15 +12,16 @@ from typing import Any, Self
 
 import anyio.to_thread
 import asyncpg
-from pydantic import SecretStr
 
 from pgrag.answer import Wishes
-from pgrag.chunking import Chunker
 from pgrag.config import Settings, load_settings
-from pgrag.embedded.server import EmbeddedServer
 from pgrag.errors import UsageError, WorkspaceError
+from pgrag.estimate import Estimator
 from pgrag.folding import clean
-from pgrag.ingest import Ingestor, Progress, Source
+from pgrag.ingest import Ingestor, Progress
+from pgrag.intake import Given, Source
+from pgrag.opening import initialise, resolve_server
+from pgrag.own_chunks import chunker_of
 from pgrag.pool import check_opening, open_pool, stored_dimension
 from pgrag.prompts import RESPONSE_TYPE
 from pgrag.providers import Models
@@ -30,12 +31,14 @@ from pgrag.refresh import Refresher
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
 from pgrag.types import (
+    ChunkerFunction,
     DeleteReport,
     Document,
     DocumentFailure,
     DocumentInfo,
     Embedder,
     Extractor,
+    IngestEstimate,
     IngestReport,
     KeywordExtractor,
     Keywords,
@@ -55,8 +58,10 @@ class PgRAG:
     `async with PgRAG() as rag: await rag.ingest(["docs/"]); print((await rag.query("Who runs checkout?")).answer)`
 
     Without a `dsn` (nor `PGRAG_DSN`, nor `dsn` in pgrag.toml) the embedded server is started. `pool` uses the caller's
-    connections instead: an asyncpg pool made with `init=pgrag.pool.prepare_connection`; it is never closed. Any setting
-    of `pgrag.config.Settings` may be given by name. Raises ConfigError for settings, and on opening DatabaseError.
+    connections instead: an asyncpg pool made with `init=pgrag.pool.prepare_connection`; it is never closed. `chunker`
+    cuts documents instead of pgrag: a function from a `Document` to its `Chunk`s or their texts; when it is to cut
+    otherwise, give it another name or attribute `digest`. Any setting of `pgrag.config.Settings` may be given by name.
+    Raises ConfigError for settings, and on opening DatabaseError.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class PgRAG:
         embedder: Embedder | None = None,
         extractor: Extractor | None = None,
         keyword_extractor: KeywordExtractor | None = None,
+        chunker: ChunkerFunction | None = None,
         **overrides: Any,
     ) -> None:
         if settings is not None and (dsn or workspace or overrides):
@@ -76,6 +82,7 @@ class PgRAG:
         self.settings = settings or load_settings({"dsn": dsn, "workspace": workspace, **overrides})
         self._models = Models(self.settings, embedder, extractor, keyword_extractor)
         self._tokenizer = Tokenizer(self.settings.tokenizer)
+        self._chunker = chunker_of(self.settings, self._tokenizer, chunker)
         self._given_pool = pool
         self._stack = AsyncExitStack()
         self._pool: asyncpg.Pool | None = None
@@ -105,17 +112,38 @@ class PgRAG:
         sources: Iterable[Source] | Source,
         *,
         labels: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        published_at: datetime | None = None,
         progress: Progress | None = None,
     ) -> IngestReport:
         """Ingests files, folders (recursively) and `Document`s, and returns when they are extracted and refreshed.
 
+        All of them get the `labels` besides their own, and `metadata` and `published_at` where they say nothing.
         Makes the workspace if there is none (with a pool of your own it must be there). What is unchanged is skipped;
         what cannot be read or extracted is in the report and stops nothing else. Raises DatabaseError,
-        MissingExtraError, and ModelError if the profiles cannot be embedded; cancelling leaves a state that the same
-        call takes up again.
+        MissingExtraError, ModelError if the profiles cannot be embedded, and BudgetError at the setting max_cost;
+        then, or when cancelled, it leaves a state that the same call takes up again.
         """
-        items = [sources] if isinstance(sources, str | Path | Document) else sources
-        return await (await self._ingestor()).run(items, labels=labels, progress=progress)
+        given = Given(labels, metadata or {}, published_at)
+        return await (await self._ingestor()).run(_listed(sources), given, progress=progress)
+
+    async def estimate(
+        self,
+        sources: Iterable[Source] | Source,
+        *,
+        labels: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        published_at: datetime | None = None,
+    ) -> IngestEstimate:
+        """What `ingest` of the same would do and cost; asks no model and writes nothing. The workspace need not exist.
+
+        Raises DatabaseError, and ModelAccessError for a model that LiteLLM cannot place.
+        """
+        pool = self._open_pool()
+        exists = await stored_dimension(pool, self.settings) is not None
+        store = await self._opened() if exists else None
+        estimator = Estimator(self.settings, self._models, self._chunker, self._tokenizer, store)
+        return await estimator.run(_listed(sources), Given(labels, metadata or {}, published_at))
 
     async def ingest_texts(
         self,
@@ -176,9 +204,14 @@ class PgRAG:
         refresher = await self._refresher(store)
         return await Reembedder(store, embedder, refresher, self.settings.embedding_batch).run()
 
-    async def retry(self) -> int:
-        """Lets chunks that failed be tried again by the next `ingest` of their documents; returns how many."""
-        return await (await self._opened()).retry_chunks()
+    async def retry(self, *, progress: Progress | None = None) -> IngestReport:
+        """Tries chunks that failed again, and works on all that still wait; `chunks` of the report is how many.
+
+        Errors as `ingest`.
+        """
+        store = await self._opened()
+        await store.retry_chunks()
+        return await (await self._ingestor()).resume(progress=progress)
 
     async def delete(self, uris: Sequence[str] | str) -> DeleteReport:
         """Deletes documents and every trace of what only they said. Unknown uris are reported, not an error."""
@@ -194,6 +227,7 @@ class PgRAG:
 
     async def query(
         self,
+        /,
         question: str,
         *,
         mode: Mode | str = Mode.MIX,
@@ -223,6 +257,7 @@ class PgRAG:
 
     async def stream(
         self,
+        /,
         question: str,
         *,
         mode: Mode | str = Mode.MIX,
@@ -238,7 +273,7 @@ class PgRAG:
         return await (await self._searcher()).stream(question, chosen, keywords, wishes)
 
     async def retrieve(
-        self, question: str, *, mode: Mode | str = Mode.MIX, keywords: Keywords | None = None, **options: Any
+        self, /, question: str, *, mode: Mode | str = Mode.MIX, keywords: Keywords | None = None, **options: Any
     ) -> Retrieval:
         """The entities, relations and passages for a question, best first; options and errors as `query`."""
         chosen = self._options(mode, options)
@@ -267,14 +302,18 @@ class PgRAG:
 
     async def _opened(self) -> Store:
         """The checked store. Raises WorkspaceError if there is no workspace yet."""
-        if self._pool is None:
-            raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")
+        pool = self._open_pool()
         if self._store is None:
-            embedder = await self._models.embedder(await stored_dimension(self._pool, self.settings))
-            await check_opening(self._pool, self.settings, embedder)
-            self._store = Store(self._pool, self.settings, embedder.dimension)
+            embedder = await self._models.embedder(await stored_dimension(pool, self.settings))
+            await check_opening(pool, self.settings, embedder)
+            self._store = Store(pool, self.settings, embedder.dimension)
             self._models.attach(self._store)
         return self._store
+
+    def _open_pool(self) -> asyncpg.Pool:
+        if self._pool is None:
+            raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")
+        return self._pool
 
     async def _ingestor(self) -> Ingestor:
         try:
@@ -286,14 +325,13 @@ class PgRAG:
             if self._pool is not None:  # its connections were made before there was a type of vectors
                 await self._pool.expire_connections()
             store = await self._opened()
-        chunker = Chunker(self._tokenizer, self.settings.chunk_tokens, self.settings.chunk_overlap)
         s = self.settings
         return Ingestor(
             store,
             await self._models.embedder(),
             self._models.extractor(),
             self._tokenizer,
-            chunker,
+            self._chunker,
             await self._refresher(store),
             embedding_batch=s.embedding_batch,
             claim_batch=s.claim_batch,
@@ -324,30 +362,11 @@ def content_uri(text: str) -> str:
     return f"text:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
-async def resolve_server(settings: Settings) -> Settings:
-    """The settings with a DSN: their own, or that of the embedded server, which is started if need be."""
-    if settings.dsn is not None:
-        return settings
-    dsn = await anyio.to_thread.run_sync(EmbeddedServer(settings.home).start)
-    return settings.model_copy(update={"dsn": SecretStr(dsn)})
-
-
-async def initialise(settings: Settings, embedder: Embedder | None = None) -> bool:
-    """Makes the workspace (schema, tables, code): True if it was made, False if it was there and fits.
-
-    Raises DimensionError, WorkspaceError, MissingExtensionError, MissingRightError, DatabaseError.
-    """
-    from pgrag import migrate  # here: alembic and SQLAlchemy take a second that a query need not wait for
-
-    resolved = await resolve_server(settings)
-    if embedder is not None:
-        return await anyio.to_thread.run_sync(migrate.initialise, resolved, embedder)
-    models = Models(resolved)
-    try:
-        return await anyio.to_thread.run_sync(migrate.initialise, resolved, await models.embedder())
-    finally:
-        await models.aclose()
+def _listed(sources: Iterable[Source] | Source) -> Iterable[Source]:
+    return [sources] if isinstance(sources, str | Path | Document) else sources
 
 
 def _wishes(response_type: str, user_prompt: str, history: Sequence[Mapping[str, str]]) -> Wishes:
+    if isinstance(history, str) or not all(isinstance(turn, Mapping) for turn in history):
+        raise UsageError('conversation_history is a list of turns: {"role": "user" or "assistant", "content": "..."}')
     return Wishes(response_type, user_prompt, tuple(dict(turn) for turn in history))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pgrag.context import entity_line, relation_line
 from pgrag.embedding import embed_distinct
+from pgrag.errors import DatabaseError, ModelAccessError, ModelError
 from pgrag.records import Notes, StaleEntity, StaleRelation
 from pgrag.store import Store
 from pgrag.summaries import Summariser
@@ -20,7 +21,7 @@ from pgrag.types import Embedder, RefreshReport
 logger = logging.getLogger(__name__)
 
 BATCH = 256
-SUMMARY_BATCH = 32  # a summary is a model call: a lease must outlast a batch of them
+SUMMARY_BATCH = 32  # a summary is a model call: what is written stays if a later batch fails
 
 
 class Refresher:
@@ -78,7 +79,10 @@ class Refresher:
     async def _summaries(
         self, names: Mapping[int, str], notes_of: Callable[[Sequence[int]], Awaitable[list[Notes]]]
     ) -> tuple[dict[int, str], list[int]]:
-        """Summaries of those whose notes are too many or too long, by id, and the ids of the notes they hold."""
+        """Summaries of those whose notes are too many or too long, by id, and the ids of the notes they hold.
+
+        One that fails is left out and only logged: a model's trouble with one subject holds up no other.
+        """
         if self._summariser is None:
             return {}, []
         due: list[tuple[Notes, list[str]]] = []
@@ -87,17 +91,41 @@ class Refresher:
             if self._summariser.due(texts):
                 due.append((notes, texts))
         written = await asyncio.gather(
-            *(self._summariser.summarise(names[notes.id], texts, notes.chunk_ids) for notes, texts in due)
+            *(self._summariser.summarise(names[notes.id], texts, notes.chunk_ids) for notes, texts in due),
+            return_exceptions=True,  # the others are waited for: they are paid
         )
-        summaries = {notes.id: summary for (notes, _), summary in zip(due, written, strict=True)}
-        return summaries, [i for notes, _ in due for i in notes.note_ids]
+        summaries: dict[int, str] = {}
+        noted: list[int] = []
+        for (notes, _), summary in zip(due, written, strict=True):
+            if isinstance(summary, str):
+                summaries[notes.id] = summary
+                noted += notes.note_ids
+            elif isinstance(summary, ModelError) and not isinstance(summary, ModelAccessError):
+                logger.warning("the notes on %s stand as they are until the next one: %s", names[notes.id], summary)
+            else:
+                raise summary
+        return summaries, noted
 
     @asynccontextmanager
     async def _leased(
         self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
     ) -> AsyncIterator[None]:
+        keeping = asyncio.create_task(self._keep_leases(stale))
         try:
             yield
         except BaseException:  # a cancelled or failed refresh must not keep the next one waiting for its leases
             await self._store.release_stale(kind, stale)
             raise
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+    async def _keep_leases(self, stale: Sequence[StaleEntity | StaleRelation]) -> None:
+        """A model may take longer than a lease: nobody else shall pay for the same summaries meanwhile."""
+        tokens = list({s.lease_token for s in stale})
+        while True:
+            await asyncio.sleep(self._store.lease_seconds / 3)
+            try:
+                await self._store.extend_stale(tokens)
+            except DatabaseError as error:  # whoever works notices by himself
+                logger.warning("could not prolong leases: %s", error)

@@ -76,6 +76,14 @@ class Store:
         rows = await self._call("document_states", [clean(uri) for uri in uris])
         return {row["uri"]: DocumentState(row["sha256"], row["settings_digest"], row["status"]) for row in rows}
 
+    async def extracted_texts(self, digests: Sequence[str]) -> set[tuple[str, tuple[str, ...]]]:
+        """(sha256, headings) of the chunks with these digests that have an extraction: equal ones take it over."""
+        rows = await self._fetch(
+            f"select sha256, headings from {self._schema}.chunk where extracted_at is not null and sha256 = any ($1)",
+            list(digests),
+        )
+        return {(row["sha256"], tuple(row["headings"])) for row in rows}
+
     async def put_documents(self, documents: Sequence[NewDocument], settings_digest: str) -> list[StoredDocument]:
         """Inserts or replaces documents with their chunks in one transaction; equal chunks keep their extraction."""
         docs = Columns(("uri", "title", "mime", "sha256", "metadata", "labels", "body", "published_at"))
@@ -260,6 +268,15 @@ class Store:
         """As `finish_entities`; `noted` are the ids of facts."""
         return await self._finish("finish_relations", stale, tokens, vectors, summaries, noted)
 
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease holds unless it is extended."""
+        return self._settings.lease_seconds
+
+    async def extend_stale(self, tokens: Sequence[UUID]) -> int:
+        """Prolongs the leases of a refresh; returns how many marks are still held."""
+        return int((await self._call("extend_stale", list(tokens), self._settings.lease_seconds))[0][0])
+
     async def release_stale(
         self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
     ) -> None:
@@ -311,12 +328,18 @@ class Store:
         completion_tokens: int,
         cost: Decimal,
         chunks: Sequence[int],
+        state: str | None,
     ) -> None:
-        """Commits a paid response with the chunks it was made from, and counts it."""
+        """Commits a paid response with the chunks it was made from, unless these are gone or the state is another one
+        by now, and counts it."""
         await self._call(
             "put_cached", self._code, key, purpose, model, clean(response), prompt_tokens, completion_tokens, cost,
-            list(chunks),
+            list(chunks), state,
         )  # fmt: skip
+
+    async def corpus_state(self) -> str:
+        """Changes whenever texts are added or removed."""
+        return str((await self._call("corpus_state"))[0][0])
 
     async def count_usage(
         self, purpose: str, model: str, prompt_tokens: int, completion_tokens: int, cost: Decimal

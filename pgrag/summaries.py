@@ -8,6 +8,7 @@ from pgrag import prompts
 from pgrag.errors import ModelError
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.keyword_answer import clean_summary
+from pgrag.llm.replies import ChatResult
 from pgrag.tokens import Tokenizer
 
 
@@ -59,10 +60,17 @@ class Summariser:
             max_tokens=self._max_tokens,
             output_language=self._output_language,
         )
-        result = await self._gateway.chat("summary", messages, model=self._model, chunks=chunks)
-        summary = clean_summary(result.text)
+        result = await self._gateway.chat(
+            "summary",
+            messages,
+            model=self._model,
+            chunks=chunks,
+            usable=lambda cached: _read(cached) is not None,
+        )
+        summary = _read(result)
         if summary is None:
-            raise ModelError(f"{self._model} returned no summary of {subject!r}: it is tried again at the next refresh")
+            why = "was cut off: raise max_output_tokens" if result.truncated else "holds none"
+            raise ModelError(f"the answer of {self._model} that should be a summary of {subject!r} {why}")
         return self._cut(summary)
 
     def _cut(self, summary: str) -> str:
@@ -83,3 +91,8 @@ class Summariser:
             groups[-1].append(cut)
             total += size
         return groups
+
+
+def _read(result: ChatResult) -> str | None:
+    """The summary in an answer; what was cut off would lose facts for good."""
+    return None if result.truncated else clean_summary(result.text)

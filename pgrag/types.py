@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -74,6 +74,21 @@ class Chunk:
     def model_text(self) -> str:
         """What models read: the headings above the chunk, then its text."""
         return "\n".join((*self.headings, self.body))
+
+
+class DocumentChunker(Protocol):
+    """Cuts documents into chunks."""
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever the same document could be cut another way."""
+
+    def chunk(self, document: Document) -> list[Chunk]:
+        """The chunks, none for a text of white space. Raises DocumentError for a document it cannot cut."""
+
+
+ChunkerFunction = Callable[[Document], "Iterable[Chunk | str]"]
+"""A caller's own chunker: chunks, or their texts, of a document."""
 
 
 # ---------------------------------------------------------------- extraction
@@ -321,6 +336,31 @@ class IngestReport:
     dropped: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestEstimate:
+    """What an ingest would do and cost, without doing it. Tokens, calls and cost are estimates: see `assumptions`.
+
+    `chunks` are those of new and changed documents, `chunks_to_extract` the distinct texts among them that no chunk
+    has an extraction of. `cost` is in US dollars, None where a model's price is not known; 0 for keyless models.
+    """
+
+    documents_new: int = 0
+    documents_changed: int = 0
+    documents_skipped: int = 0
+    failures: tuple[DocumentFailure, ...] = ()
+    skipped_files: tuple[tuple[str, str], ...] = ()
+    chunks: int = 0
+    chunks_to_extract: int = 0
+    llm_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    embedding_tokens: int = 0
+    cost: Decimal | None = Decimal(0)
+    extraction_model: str | None = None
+    embedding_model: str | None = None
+    assumptions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,12 @@ as $f$
 declare
     v_average real;
 begin
-    insert into lexeme as l (word, chunks, occurrences)
-    select w.word, w.chunks, w.occurrences from (
-        select word, count(distinct chunk_id) as chunks, 0 as occurrences
-        from unnest(p_chunk, p_word) as t (chunk_id, word) group by word
+    insert into lexeme as l (word, term, chunks, occurrences)
+    select w.word, w.term, w.chunks, w.occurrences from (
+        select word, min(term) as term, count(distinct chunk_id) as chunks, 0 as occurrences
+        from unnest(p_chunk, p_word, p_term) as t (chunk_id, word, term) group by word
         union all
-        select '', count(distinct chunk_id), sum(count)
+        select '', 0, count(distinct chunk_id), sum(count)
         from unnest(p_chunk, p_count) as t (chunk_id, count) having count(*) > 0
     ) w
     order by w.word collate "C"
@@ -126,12 +126,14 @@ begin
     where s.cache_key = k.key and c.id = s.chunk_id and c.id = any (p_chunk)
       and not exists (select from chunk t where t.sha256 = c.sha256 and t.headings = c.headings and t.id <> all (p_chunk));
 
-    delete from llm_cache k where k.purpose = 'answer';  -- a context holds descriptions made from many texts
     perform forget_summaries(p_chunk);
 
     perform 1 from lexeme l
     where l.word = '' or l.word in (select unnest(tsvector_to_array(s.words)) from chunk_search s where s.chunk_id = any (p_chunk))
     order by l.word collate "C" for update;
+    -- a context holds descriptions made from many texts; a question and the turns before it may say what only these texts said.
+    -- After the lock, for which put_cached waits.
+    delete from llm_cache k where k.purpose in ('answer', 'keywords');
     update lexeme l set chunks = l.chunks - w.chunks, occurrences = l.occurrences - w.occurrences
     from (
         select unnest(tsvector_to_array(s.words)) as word, count(*) as chunks, 0 as occurrences

@@ -150,6 +150,19 @@ begin
 end $f$;
 comment on function lease_stale(text, integer, double precision) is 'Leases stale entities or relations to a refreshing worker';
 
+-- extend_stale: a refresh that waits for a model keeps its marks
+create or replace function extend_stale(p_lease_token uuid[], p_lease_seconds double precision) returns bigint
+language sql
+set search_path from current
+as $f$
+    with kept as (
+        update stale s set lease_until = now() + make_interval(secs => p_lease_seconds) where s.lease_token = any (p_lease_token)
+        returning 1
+    )
+    select count(*) from kept
+$f$;
+comment on function extend_stale(uuid[], double precision) is 'Prolongs the refresh leases with these tokens; returns how many marks are still held';
+
 -- claim_stale_entities, claim_stale_relations: leased, composed anew, and what is to be counted and embedded
 create or replace function claim_stale_entities(
     p_code text, p_limit integer, p_lease_seconds double precision, p_fragments integer, p_tokens integer)

@@ -2,24 +2,24 @@
 -- of sparse vectors scores each of them exactly; the cost does not grow with the number of chunks.
 
 -- search_terms: words of a question, rarest first; a word never seen is rare, one in over 60 % of the chunks says nothing
-create or replace function search_terms(p_word text[], p_term integer[])
+create or replace function search_terms(p_word text[])
 returns table (n bigint, word text, term integer, chunks bigint, idf double precision)
 language sql stable rows 12
 set search_path from current
 as $f$
-    select row_number() over (order by l.chunks, t.word), t.word, t.term, l.chunks,
+    select row_number() over (order by l.chunks, t.word), t.word, l.term, l.chunks,
            ln(1 + (total.chunks - l.chunks + .5) / (l.chunks + .5))
-    from (select distinct word, term from unnest(p_word, p_term) as u (word, term)) t
+    from (select distinct word from unnest(p_word) as u (word)) t
     join lexeme l on l.word = t.word
     join lexeme total on total.word = ''
     where l.chunks <= greatest(.6 * total.chunks, 1)
     order by 1 limit 64
 $f$;
-comment on function search_terms(text[], integer[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
+comment on function search_terms(text[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
 
 -- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
 -- frequencies sum to p_budget at most; the rarest in any case) and those with two of the next three words
-create or replace function search_words(p_word text[], p_term integer[], p_limit integer default 100, p_budget integer default 600)
+create or replace function search_words(p_word text[], p_limit integer default 100, p_budget integer default 600)
 returns table (chunk_id bigint, score double precision)
 language plpgsql stable rows 100
 set search_path from current
@@ -36,7 +36,7 @@ begin
     with t as materialized (
         select s.*, sum(s.chunks) over (order by s.n) as total,
                '''' || replace(replace(s.word, '\', '\\'), '''', '''''') || '''' as q  -- quoted as tsquery wants it
-        from search_terms(p_word, p_term) s
+        from search_terms(p_word) s
     ), common as (
         select * from t where total > p_budget order by n limit 3
     )
@@ -57,7 +57,7 @@ begin
     ) c
     group by c.chunk_id order by 2 desc, 1 limit p_limit;
 end $f$;
-comment on function search_words(text[], integer[], integer, integer) is 'The best chunks for folded words by BM25, best first';
+comment on function search_words(text[], integer, integer) is 'The best chunks for folded words by BM25, best first';
 
 -- rank_facts: the facts of given chunks that are nearest to a question (what the keyless answer quotes)
 create or replace function rank_facts(p_question halfvec, p_chunk bigint[], p_limit integer default 20)

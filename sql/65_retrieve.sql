@@ -120,7 +120,7 @@ p_degree_cap edges of an entity are read, by weight, and taken in turn over the 
 --   p_lexical share of BM25 in a passage's score · p_passages restart mass of passages · p_support share of its best passage in a
 --   fact's score · p_tau softmax temperature · p_damping probability to walk on
 create or replace function rank_chunks(
-    p_question halfvec, p_word text[], p_term integer[], p_lexical double precision default .05, p_iterations integer default 3,
+    p_question halfvec, p_word text[], p_lexical double precision default .05, p_iterations integer default 3,
     p_passages double precision default .25, p_support double precision default .3, p_tau double precision default .015,
     p_damping double precision default .6)
 returns table (chunk_id bigint, score double precision, near double precision)
@@ -150,7 +150,7 @@ begin
     with dense as materialized (
         select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector order by embedding <=> p_question limit 100
     ), lexical as materialized (
-        select chunk_id, score / max(score) over () as score from search_words(p_word, p_term, 100, 300) where p_lexical > 0
+        select chunk_id, score / max(score) over () as score from search_words(p_word, 100, 300) where p_lexical > 0
     ), near as (
         select d.chunk_id, d.cos + p_lexical * coalesce(l.score, 0) as near from dense d left join lexical l using (chunk_id)
         union all
@@ -260,7 +260,7 @@ begin
     from unnest(v_node, v_x[v_entities + 1:]) as x (id, score) full join unnest(v_passage, v_near) as p (id, near) using (id)
     order by x.score desc nulls last, p.near desc nulls last, 1;
 end $f$;
-comment on function rank_chunks(halfvec, text[], integer[], double precision, integer, double precision, double precision, double precision,
+comment on function rank_chunks(halfvec, text[], double precision, integer, double precision, double precision, double precision,
     double precision) is
     'Passages for a question by personalised PageRank over the graph around it, best first; score null: not reached, near is its own score';
 
@@ -268,7 +268,7 @@ comment on function rank_chunks(halfvec, text[], integer[], double precision, in
 -- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
 -- weight: the linked ones most often linked first; pagerank: rank_chunks, the rest nearest first.
 create or replace function find_chunks(
-    p_question halfvec, p_word text[], p_term integer[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
+    p_question halfvec, p_word text[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
     p_lexical double precision, p_limit integer)
 returns table (n bigint, chunk_id bigint, score real, why text)
 language plpgsql stable
@@ -306,10 +306,10 @@ begin
         select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
         where p_mode = 'mix' and p_question is not null order by embedding <=> p_question limit 200
     ), lexical as materialized (
-        select chunk_id, row_number() over (order by score desc, chunk_id) as n from search_words(p_word, p_term, 200)
+        select chunk_id, row_number() over (order by score desc, chunk_id) as n from search_words(p_word, 200)
         where p_mode = 'mix' and p_lexical > 0 and p_ranking <> 'pagerank'
     ), walked as materialized (
-        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_term, p_lexical) r
+        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_lexical) r
         where p_ranking = 'pagerank' and p_question is not null
     ), placed as (
         select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
@@ -337,13 +337,13 @@ begin
            string_agg(distinct channel, '+')
     from placed group by chunk_id order by 1 limit p_limit;
 end $f$;
-comment on function find_chunks(halfvec, text[], integer[], bigint[], bigint[], text, text, double precision, integer) is
+comment on function find_chunks(halfvec, text[], bigint[], bigint[], text, text, double precision, integer) is
     'Chunks for a question behind the entities and relations found for it, best first';
 
 -- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql
 create or replace function retrieve(
     p_question halfvec default null, p_low halfvec default null, p_high halfvec default null,
-    p_words text[] default '{}', p_terms integer[] default '{}', p_keys text[] default '{}', p_similar text[] default '{}',
+    p_words text[] default '{}', p_keys text[] default '{}', p_similar text[] default '{}',
     p_mode text default 'mix', p_top_k integer default 40, p_chunk_top_k integer default 20, p_ranking text default 'pagerank',
     p_threshold real default .2, p_degree_cap integer default 32, p_hops integer default 1, p_lexical double precision default .05,
     p_entity_tokens integer default 6000, p_relation_tokens integer default 8000, p_total_tokens integer default 30000)
@@ -406,7 +406,7 @@ begin
            t.document_id, t.uri, t.title, t.ordinal, t.headings, t.page, t.start_char, t.end_char
     from (
         select f.n, f.score, f.why, c.*, d.uri, d.title, sum(c.tokens) over (order by f.n) as total
-        from find_chunks(p_question, p_words, p_terms, v_entity, v_relation, p_mode,
+        from find_chunks(p_question, p_words, v_entity, v_relation, p_mode,
                          case when p_question is null and p_ranking <> 'weight' then 'weight' else p_ranking end,
                          p_lexical, p_chunk_top_k) f
         join chunk c on c.id = f.chunk_id join document d on d.id = c.document_id
@@ -414,6 +414,6 @@ begin
     where t.total <= p_total_tokens - v_tokens
     order by t.n;
 end $f$;
-comment on function retrieve(halfvec, halfvec, halfvec, text[], integer[], text[], text[], text, integer, integer, text, real, integer, integer,
+comment on function retrieve(halfvec, halfvec, halfvec, text[], text[], text[], text, integer, integer, text, real, integer, integer,
     double precision, integer, integer, integer) is
     'Search: entities, relations and chunks for a question, ranked, with the reason of each row and its tokens, within token budgets';

@@ -190,6 +190,13 @@ def upgrade() -> None:
     op.create_table(
         "lexeme",
         sa.Column("word", sa.Text()),
+        sa.Column(
+            "term",
+            sa.Integer(),
+            server_default=sa.text("0"),
+            nullable=False,
+            comment="its place in chunk_search.bm25",
+        ),
         sa.Column("chunks", sa.BigInteger(), nullable=False, comment="chunks that hold the word"),
         sa.Column(
             "occurrences",

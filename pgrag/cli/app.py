@@ -31,7 +31,8 @@ pdftotext report.pdf - | pgrag ingest - --uri file:report.pdf
 pgrag -w acme --json status
 
 [bold]Settings[/bold] come from options, else PGRAG_* variables, else pgrag.toml. \
-[bold]Exit codes[/bold]: 0 done, 1 something failed, 2 wrong use, 3 database, 130 interrupted."""
+[bold]Exit codes[/bold]: 0 done, 1 something failed, 2 wrong use, 3 database, 4 stopped at --max-cost, \
+130 interrupted."""
 
 
 def _show_version(wanted: bool) -> None:

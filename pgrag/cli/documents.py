@@ -1,36 +1,36 @@
-"""Commands that change or list documents: init, ingest, delete, refresh, documents, status."""
+"""Commands that change or list documents: init, delete, refresh, documents, status."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pgrag.cli import ingest
+from pgrag.cli.ingest import failure_line
 from pgrag.cli.mask import mask
-from pgrag.cli.output import amount, emit, emit_json, fields, note, size, table
-from pgrag.cli.progress import ingest_progress
+from pgrag.cli.output import amount, dollars, emit, emit_json, fields, note, size, table
 from pgrag.cli.session import Session, takes_session
-from pgrag.errors import DocumentError, ExitCode, UsageError
+from pgrag.errors import ExitCode, UsageError
+from pgrag.types import UsageRow
 
 if TYPE_CHECKING:
     from pgrag.config import Settings
     from pgrag.rag import PgRAG
     from pgrag.types import (
         DeleteReport,
-        Document,
         DocumentFailure,
         DocumentInfo,
-        IngestReport,
         ReembedReport,
         RefreshReport,
         Stats,
     )
 
-STDIN = "-"
 SHOWN_FAILURES = 20  # in `status`; `documents --status failed` lists them all
 
 
@@ -38,23 +38,13 @@ def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     work, look = "Documents", "Look"
     app.command(rich_help_panel=work)(init)
-    app.command(rich_help_panel=work, epilog=_INGEST_EPILOG)(ingest)
+    ingest.register(app, work)
     app.command(rich_help_panel=work, epilog=_DELETE_EPILOG)(delete)
     app.command(rich_help_panel=work)(refresh)
     app.command(rich_help_panel=work)(reembed)
     app.command(rich_help_panel=look)(status)
     app.command("documents", rich_help_panel=look)(list_documents)
 
-
-_INGEST_EPILOG = """[bold]Examples[/bold]
-
-pgrag ingest docs/ report.html
-
-pgrag ingest docs/ --label handbook --chunk-tokens 600
-
-pgrag ingest - --uri note:2024-05-01 < note.txt
-
-Text, Markdown, HTML and JSON lines are read. Unchanged documents are skipped. Safe to stop and to run again."""
 
 _DELETE_EPILOG = """[bold]Examples[/bold]
 
@@ -70,7 +60,7 @@ def init(session: Session) -> None:
 
     settings = session.settings()
     limit_blas_threads()  # before anything imports numpy
-    from pgrag.rag import initialise
+    from pgrag.opening import initialise
 
     created = asyncio.run(initialise(settings))
     if session.json:
@@ -79,80 +69,6 @@ def init(session: Session) -> None:
         emit(f"created workspace {settings.workspace} (schema {settings.schema_name}); next: pgrag ingest PATH")
     else:
         emit(f"workspace {settings.workspace} (schema {settings.schema_name}) is there already; nothing changed")
-
-
-@takes_session
-def ingest(
-    session: Session,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files and folders; - is standard input.")],
-    uri: Annotated[
-        str | None, typer.Option(metavar="URI", help="What the document on standard input is called.")
-    ] = None,
-    label: Annotated[list[str] | None, typer.Option(metavar="LABEL", help="Label the documents; repeatable.")] = None,
-    chunk_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens of a chunk at most (default 1200).")
-    ] = None,
-    chunk_overlap: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens a chunk repeats from the one before (default 100).")
-    ] = None,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Show progress (default on a terminal).")
-    ] = None,
-) -> int:
-    """Read documents, find their entities, relations and facts, and store them. Creates the workspace if need be."""
-    if paths.count(STDIN) > 1 or (uri is not None) != (STDIN in paths):
-        raise UsageError("standard input is one document: give one - and its name with --uri, or neither")
-    settings = session.settings(chunk_tokens=chunk_tokens, chunk_overlap=chunk_overlap)
-    sources: list[Path | Document] = []
-    for path in paths:
-        sources.append(_read_stdin(uri) if path == STDIN and uri is not None else Path(path))
-
-    async def work(rag: PgRAG) -> IngestReport:
-        with ingest_progress(progress, verbose=session.verbose) as show:
-            return await rag.ingest(sources, labels=tuple(label or ()), progress=show)
-
-    report = session.with_rag(settings, work)
-    if session.json:
-        emit_json(report)
-    else:
-        _print_ingest(report)
-    return ExitCode.SOME_FAILED if report.failures else ExitCode.OK
-
-
-def _read_stdin(uri: str) -> Document:
-    from pgrag.loaders import load_stdin
-    from pgrag.types import DocumentFailure
-
-    [loaded] = load_stdin(sys.stdin.buffer, uri)
-    if isinstance(loaded, DocumentFailure):
-        raise DocumentError(f"standard input ({uri}) {loaded.error}")
-    return loaded
-
-
-def _print_ingest(report: IngestReport) -> None:
-    failed = len({failure.uri for failure in report.failures})
-    lines = [
-        f"added {report.added}, updated {report.updated}, skipped {report.skipped}, failed {failed} documents: "
-        f"{amount(report.chunks, 'chunk')} ({report.chunks_reused:,} reused) in {report.seconds:.1f} s"
-    ]
-    lines += [f"failed: {_failure(failure)}" for failure in report.failures]
-    lines += [f"nothing found in: {uri}" for uri in report.empty]
-    if report.changed_settings:
-        lines.append(
-            f"made with other settings and left as they are: {len(report.changed_settings):,} "
-            f"({', '.join(report.changed_settings[:3])}{' ...' if len(report.changed_settings) > 3 else ''}); "
-            "delete and ingest them again to change them"
-        )
-    if report.dropped:
-        lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in sorted(report.dropped.items())))
-    if report.notice:
-        lines.append(report.notice)
-    emit("\n".join(" ".join(line.split()) for line in lines))
-
-
-def _failure(failure: DocumentFailure) -> str:
-    place = failure.uri if failure.ordinal is None else f"{failure.uri} (chunk {failure.ordinal})"
-    return f"{place}: {failure.error}"
 
 
 @takes_session
@@ -251,20 +167,22 @@ def reembed(session: Session) -> None:
 
 @takes_session
 def status(session: Session) -> None:
-    """Show the size of the three layers, what is pending, what failed and why, and the models."""
+    """Show the size of the three layers, what is pending, what failed and why, the models, and the cost so far."""
     settings = session.settings()
 
-    async def work(rag: PgRAG) -> tuple[Stats, list[DocumentFailure]]:
-        return await rag.stats(), await rag.failures()
+    async def work(rag: PgRAG) -> tuple[Stats, list[DocumentFailure], list[UsageRow]]:
+        return await rag.stats(), await rag.failures(), await rag.usage()
 
-    stats, failures = session.with_rag(settings, work)
+    stats, failures, usage = session.with_rag(settings, work)
     if session.json:
-        emit_json({"stats": stats, "failures": failures, "llm_model": settings.llm_model})
+        emit_json({"stats": stats, "failures": failures, "llm_model": settings.llm_model, "usage": usage})
     else:
-        _print_status(settings, stats, failures)
+        _print_status(settings, stats, failures, usage)
 
 
-def _print_status(settings: Settings, stats: Stats, failures: Sequence[DocumentFailure]) -> None:
+def _print_status(
+    settings: Settings, stats: Stats, failures: Sequence[DocumentFailure], usage: Sequence[UsageRow]
+) -> None:
     dsn = f"embedded server in {settings.home}" if settings.dsn is None else mask(settings.dsn.get_secret_value())
     llm = settings.llm_model or "none: names and sentences; set PGRAG_LLM_MODEL for descriptions and typed relations"
     rows: list[tuple[str, object]] = [
@@ -278,10 +196,30 @@ def _print_status(settings: Settings, stats: Stats, failures: Sequence[DocumentF
         ("relations", f"{stats.relations:,} (from {amount(stats.facts, 'fact')})"),
         ("stale", f"{stats.stale:,}" + (" (pgrag refresh recomputes them)" if stats.stale else "")),
     ]
-    rows += [("failed", _failure(failure)) for failure in failures[:SHOWN_FAILURES]]
+    rows += [("cost", line) for line in _cost_lines(usage)]
+    rows += [("failed", failure_line(failure)) for failure in failures[:SHOWN_FAILURES]]
     if len(failures) > SHOWN_FAILURES:
         rows.append(("failed", f"... and {len(failures) - SHOWN_FAILURES:,} more: pgrag --json status"))
     emit(fields(rows))
+
+
+def _cost_lines(usage: Sequence[UsageRow]) -> list[str]:
+    """The sum and, if there are several, its parts by purpose and model; none where no model was paid."""
+    lines = [f"{row.purpose} by {row.model}: {_cost(row)}" for row in usage]
+    if len(usage) < 2:
+        return lines
+    calls, prompt, completion, unpriced = (
+        sum(getattr(row, name) for row in usage)
+        for name in ("calls", "prompt_tokens", "completion_tokens", "calls_without_price")
+    )
+    cost = sum((row.cost for row in usage), Decimal(0))
+    return [_cost(UsageRow("", "", calls, prompt, completion, cost, unpriced)), *lines]
+
+
+def _cost(row: UsageRow) -> str:
+    unpriced = f", {amount(row.calls_without_price, 'call')} without a known price" if row.calls_without_price else ""
+    price = "cost not known" if row.calls_without_price == row.calls else dollars(row.cost) + unpriced
+    return f"{price}, {amount(row.calls, 'call')}, {row.prompt_tokens:,} + {row.completion_tokens:,} tokens"
 
 
 @takes_session

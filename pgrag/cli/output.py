@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ def emit(text: str) -> None:
     _write(plain(text))
 
 
+def emit_part(text: str) -> None:
+    """Print a part of a line on standard output, at once."""
+    _write(plain(text), end="")
+
+
 def emit_json(value: Any) -> None:
     """Print one JSON document on standard output."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
@@ -47,16 +53,17 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def _write(text: str) -> None:
+def _write(text: str, end: str = "\n") -> None:
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(text + end)
         sys.stdout.flush()
     except BrokenPipeError:
         raise OutputClosedError from None
 
 
 def jsonable(value: Any) -> Any:
-    """Dataclasses and mappings become objects, sequences arrays, datetimes ISO 8601, NaN and infinity null."""
+    """Dataclasses and mappings become objects, sequences arrays, datetimes ISO 8601, NaN and infinity null,
+    decimals plain numbers."""
     match value:
         case None | bool() | int():
             return value
@@ -64,6 +71,8 @@ def jsonable(value: Any) -> Any:
             return str(value)
         case float():
             return value if math.isfinite(value) else None
+        case Decimal():
+            return float(value)
         case datetime():
             return value.isoformat()
         case Path():
@@ -115,3 +124,9 @@ def size(count: int) -> str:
 def amount(count: int, noun: str, plural: str = "") -> str:
     """`1 chunk`, `2 chunks`, `1,200 entities`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def dollars(amount: Decimal) -> str:
+    """US dollars with as many places as small prices need: `$12.34`, `$0.0123`, `$0.000123`."""
+    places = 2 if amount >= 1 or not amount else 4 if amount >= Decimal("0.01") else 6
+    return f"${amount:,.{places}f}"

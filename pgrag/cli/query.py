@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pgrag.cli.output import emit, emit_json, note, one_line
+from pgrag.cli.output import amount, emit, emit_json, emit_part, note, one_line
 from pgrag.cli.session import Session, takes_session
+from pgrag.errors import UsageError
 from pgrag.types import ChunkRanking, Keywords, Mode
 
 if TYPE_CHECKING:
+    from pgrag.query import AnswerStream
     from pgrag.rag import PgRAG
     from pgrag.types import QueryResult, Reference
 
-SEARCH, BUDGET, KEYWORDS = "Search", "Context", "Keywords"
+SEARCH, BUDGET, KEYWORDS, ANSWER = "Search", "Context", "Keywords", "Answer"
+_CITATION = re.compile(r"[\[【](\d[\d,;，、\s–-]*)[\]】]")
 
 _EPILOG = """[bold]Examples[/bold]
 
@@ -23,6 +30,8 @@ pgrag query "Which incident made us move the ledger?"
 pgrag query "What changed in billing?" --mode global --hops 2
 
 pgrag query "ORA-01555" --low ORA-01555 --only-context
+
+pgrag query "Why did it fail?" --llm-model openai/gpt-4o-mini --response-type "one sentence"
 
 pgrag --json query "Who owns search?" | jq .references"""
 
@@ -63,43 +72,132 @@ def query(
     only_context: Annotated[
         bool, typer.Option("--only-context", help="Print what was found; do not answer.", rich_help_panel=BUDGET)
     ] = False,
+    only_prompt: Annotated[
+        bool, typer.Option("--only-prompt", help="Print what the LLM would be sent.", rich_help_panel=BUDGET)
+    ] = False,
+    llm_model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="LiteLLM model that answers (PGRAG_LLM_MODEL).", rich_help_panel=ANSWER),
+    ] = None,
+    response_type: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help='Form of the answer (default "Multiple Paragraphs").', rich_help_panel=ANSWER
+        ),
+    ] = None,
+    user_prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="More instructions for the answer.", rich_help_panel=ANSWER)
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='Turns before, a JSON list of {"role", "content"}.', rich_help_panel=ANSWER),
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Print the answer as it is written (default on a terminal, with an LLM).",
+            rich_help_panel=ANSWER,
+        ),
+    ] = None,
 ) -> None:
     """Answer a question from the documents, with numbered references. --low and --high replace the keywords found."""
-    settings = session.settings()
-    keywords = Keywords(low=tuple(low or ()), high=tuple(high or ())) if low or high else None
+    if stream and (session.json or only_context or only_prompt):
+        raise UsageError(
+            "--stream prints an answer as it is written: leave out --json, --only-context and --only-prompt"
+        )
+    if only_context and only_prompt:
+        raise UsageError("give --only-context or --only-prompt, not both")
+    settings = session.settings(llm_model=llm_model)
+    answering = settings.answer_model or settings.llm_model
+    if only_prompt and answering is None:
+        raise UsageError("--only-prompt: no LLM is named that could be sent one; set --llm-model or PGRAG_LLM_MODEL")
+    if stream is None:
+        stream = answering is not None and sys.stdout.isatty() and not (session.json or only_context or only_prompt)
+    options: dict[str, Any] = {
+        "mode": mode,
+        "top_k": top_k,
+        "chunk_top_k": chunk_top_k,
+        "chunk_ranking": chunk_ranking,
+        "degree_cap": degree_cap,
+        "hops": hops,
+        "max_entity_tokens": max_entity_tokens,
+        "max_relation_tokens": max_relation_tokens,
+        "max_total_tokens": max_total_tokens,
+        "keywords": Keywords(low=tuple(low or ()), high=tuple(high or ())) if low or high else None,
+        "conversation_history": [] if history is None else _read_history(history),
+        **{k: v for k, v in (("response_type", response_type), ("user_prompt", user_prompt)) if v is not None},
+    }
 
     async def work(rag: PgRAG) -> QueryResult:
-        return await rag.query(
-            question,
-            mode=mode,
-            top_k=top_k,
-            chunk_top_k=chunk_top_k,
-            chunk_ranking=chunk_ranking,
-            degree_cap=degree_cap,
-            hops=hops,
-            max_entity_tokens=max_entity_tokens,
-            max_relation_tokens=max_relation_tokens,
-            max_total_tokens=max_total_tokens,
-            keywords=keywords,
-            only_context=only_context,
-        )
+        if not stream:
+            return await rag.query(question, only_context=only_context, only_prompt=only_prompt, **options)
+        return await _streamed(await rag.stream(question, **options))
 
     result = session.with_rag(settings, work)
     if session.json:
         emit_json(result)
+    elif only_context or only_prompt:
+        emit((result.prompt if only_prompt else result.context).strip())
     else:
-        _print(result, only_context)
+        emit("\n\n".join(([] if stream else [result.answer.strip()]) + _below(result)))
     if session.verbose:
         note("timings: " + ", ".join(f"{step} {seconds:.3f} s" for step, seconds in result.timings.items()))
 
 
-def _print(result: QueryResult, only_context: bool) -> None:
-    parts = [result.context if only_context else result.answer]
-    if result.references:
-        parts.append("\n".join(_reference(reference) for reference in result.references))
-    if result.notice:
-        parts.append(result.notice)
-    emit("\n\n".join(part.strip() for part in parts))
+async def _streamed(answer: AnswerStream) -> QueryResult:
+    """Prints the pieces as they come, and an empty line after the last."""
+    begun = False
+    try:
+        async for piece in answer:
+            emit_part(piece if begun else piece.lstrip())
+            begun = begun or bool(piece.strip())
+    finally:
+        if begun:
+            emit("")  # whatever comes next, an error too, gets a line of its own
+    emit("")
+    assert answer.result is not None  # noqa: S101 - it is there after the last piece
+    return answer.result
+
+
+def _read_history(file: Path) -> list[Any]:
+    try:
+        turns = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read --history {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"--history {file} is not JSON: {error}") from None
+    if not isinstance(turns, list):
+        raise UsageError(f'--history {file}: not a list of {{"role", "content"}}')
+    return turns
+
+
+def _below(result: QueryResult) -> list[str]:
+    """What stands below an answer: the references that it cites, how many more there are, how it was made."""
+    cited = _cited(result.answer)
+    shown = [_reference(reference) for reference in result.references if reference.number in cited]
+    more = len(result.references) - len(shown)
+    if more:
+        passages = f"{more:,} more passage{'s' if more > 1 else ''}" if shown else amount(more, "passage")
+        shown.append(f"and {passages} in the context (--json shows them)" if shown else _uncited(passages))
+    return [part for part in ("\n".join(shown), result.notice) if part]
+
+
+def _uncited(passages: str) -> str:
+    return f"no citation; {passages} in the context (--json shows them)"
+
+
+def _cited(answer: str) -> set[int]:
+    """The numbers in the answer's citations: [1], [2, 3], [4-6]."""
+    cited: set[int] = set()
+    for numbers in _CITATION.findall(answer):
+        for part in re.split(r"[,;，、\s]+", numbers):
+            first, _, last = part.replace("–", "-").partition("-")
+            if first.isdigit():
+                cited.update(
+                    range(int(first), min(int(last), int(first) + 1000) + 1) if last.isdigit() else [int(first)]
+                )
+    return cited
 
 
 def _reference(reference: Reference) -> str:

@@ -14,6 +14,7 @@ from pgrag.config import ENTITY_TYPES
 from pgrag.errors import BudgetError, ExtractionError, ModelAccessError, PgragError
 from pgrag.extraction.parse import ParsedExtraction, merge_gleaned, parse_extraction
 from pgrag.llm.gateway import Gateway
+from pgrag.llm.replies import ChatResult
 from pgrag.types import Chunk, Extraction
 
 RULES = "1"  # raise it with every change of the parser that changes results
@@ -51,15 +52,23 @@ class LLMExtractor:
     async def extract(self, chunks: Sequence[Chunk]) -> list[Extraction | PgragError]:
         """One result a chunk, in order; a chunk whose answer cannot be had or read is an error in the list.
 
-        Raises BudgetError, and ModelAccessError where no chunk can fare better.
+        After a BudgetError or ModelAccessError, by which no chunk can fare better, no more are asked for.
         """
-        results = await asyncio.gather(*(self._extract(chunk) for chunk in chunks), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BudgetError | ModelAccessError) or (
-                isinstance(result, BaseException) and not isinstance(result, PgragError)
-            ):
-                raise result
-        return [result for result in results if isinstance(result, Extraction | PgragError)]
+        places = asyncio.Semaphore(self._gateway.settings.llm_concurrency)
+        end: list[PgragError] = []
+
+        async def one(chunk: Chunk) -> Extraction | PgragError:
+            async with places:
+                if end:
+                    return end[0]
+                try:
+                    return await self._extract(chunk)
+                except PgragError as error:
+                    if isinstance(error, BudgetError | ModelAccessError):
+                        end.append(error)
+                    return error
+
+        return list(await asyncio.gather(*(one(chunk) for chunk in chunks)))
 
     async def _extract(self, chunk: Chunk) -> Extraction:
         text = chunk.model_text
@@ -68,7 +77,7 @@ class LLMExtractor:
         asked = prompts.extraction_messages(
             text, language=language, entity_types=self._entity_types, output_language=self._output_language
         )
-        answer, parsed = await self._ask("extraction", asked, chunk, forbidden)
+        answer, parsed = await self._ask("extraction", asked, chunk, forbidden, again=True)
         extraction = parsed.extraction
         for _ in range(self._gleaning):
             asked = prompts.gleaning_messages(asked, answer, language=language)
@@ -83,16 +92,35 @@ class LLMExtractor:
         return extraction
 
     async def _ask(
-        self, purpose: str, messages: Sequence[prompts.Message], chunk: Chunk, forbidden: frozenset[str]
+        self,
+        purpose: str,
+        messages: Sequence[prompts.Message],
+        chunk: Chunk,
+        forbidden: frozenset[str],
+        *,
+        again: bool = False,
     ) -> tuple[str, ParsedExtraction]:
+        """The answer, as it is and as it is read. `again`: a cached one that cannot be read is asked for once more."""
+
+        def read(result: ChatResult) -> ParsedExtraction:
+            return parse_extraction(result.text, finish_reason=result.finish_reason, names_in_prompt=forbidden)
+
+        def readable(result: ChatResult) -> bool:
+            try:
+                read(result)
+            except ExtractionError:
+                return False
+            return True
+
         result = await self._gateway.chat(
             purpose,
             messages,
             model=self._model,
             schema=prompts.schema("extraction"),
             chunks=() if chunk.id is None else (chunk.id,),
+            usable=readable if again else None,
         )
-        parsed = parse_extraction(result.text, finish_reason=result.finish_reason, names_in_prompt=forbidden)
+        parsed = read(result)
         counts = {f"mended: {reason}": n for reason, n in parsed.mended.items()}
         if not parsed.complete:
             counts["answer cut off: raise max_output_tokens"] = 1

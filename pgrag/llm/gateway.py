@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 Messages = Sequence[Mapping[str, str]]
 Schema = type[BaseModel] | Mapping[str, Any]
+Usable = Callable[[ChatResult], bool]
 
 
 class ResponseCache(Protocol):
@@ -46,8 +47,12 @@ class ResponseCache(Protocol):
         completion_tokens: int,
         cost: Decimal,
         chunks: Sequence[int],
+        state: str | None,
     ) -> None:
-        """Keeps a response (JSON text) with the ids of the chunks it was made from, and counts one call."""
+        """Keeps a response (JSON text) with the ids of the chunks it was made from, and counts one call.
+
+        With a `state` it is kept only while the texts are those of that state.
+        """
 
     async def count_usage(
         self, purpose: str, model: str, prompt_tokens: int, completion_tokens: int, cost: Decimal
@@ -63,6 +68,7 @@ class _Request:
     schema: Schema | None
     prompt_digest: str
     chunks: tuple[int, ...]
+    state: str | None
     max_tokens: int | None
 
     @property
@@ -107,14 +113,17 @@ class Gateway:
         schema: Schema | None = None,
         prompt_digest: str = "",
         chunks: Sequence[int] = (),
+        state: str | None = None,
         use_cache: bool = True,
         max_tokens: int | None = None,
+        usable: Usable | None = None,
     ) -> ChatResult:
         """The answer: from the cache, from the same request if it is under way, or asked for and committed.
 
         `schema` (a JSON schema, or a pydantic model) asks for JSON of that form where the model can be held to it; the
-        text is not checked. `chunks` are the ids of the chunks whose text is sent; the answer goes when they go. An
-        empty answer is counted and not kept.
+        text is not checked. `chunks` are the ids of the chunks whose text is sent; the answer goes when they go. With a
+        `state` of all texts it is kept only in that state. An empty answer is counted and not kept; a cached one that
+        is not `usable` is asked for again.
         """
         request = _Request(
             purpose,
@@ -123,14 +132,14 @@ class Gateway:
             schema,
             prompt_digest,
             tuple(chunks),
+            state,
             max_tokens,
         )
         key = self._key(request)
 
         async def run() -> ChatResult:
-            if use_cache and (hit := await self._hit(key, model)) is not None:
-                return hit
-            return await self._ask(request, key)
+            hit = await self._hit(key, model, usable) if use_cache else None
+            return hit or await self._ask(request, key)
 
         result, own = await self._flights.join((key, use_cache), run)
         if not own or result.cached:
@@ -146,8 +155,10 @@ class Gateway:
         model: str,
         prompt_digest: str = "",
         chunks: Sequence[int] = (),
+        state: str | None = None,
         use_cache: bool = True,
         max_tokens: int | None = None,
+        usable: Usable | None = None,
     ) -> ChatStream:
         """The same answer in pieces, committed with its last piece. What is in the cache comes in one piece."""
         request = _Request(
@@ -157,10 +168,11 @@ class Gateway:
             None,
             prompt_digest,
             tuple(chunks),
+            state,
             max_tokens,
         )
         stream = ChatStream()
-        stream.pieces = self._pieces(stream, request, use_cache)
+        stream.pieces = self._pieces(stream, request, use_cache, usable)
         return stream
 
     # ------------------------------------------------------------ asking
@@ -180,9 +192,11 @@ class Gateway:
         await finish(self._keep(request, key, result, time.perf_counter() - started))
         return result
 
-    async def _pieces(self, stream: ChatStream, request: _Request, use_cache: bool) -> AsyncGenerator[str, None]:
+    async def _pieces(
+        self, stream: ChatStream, request: _Request, use_cache: bool, usable: Usable | None
+    ) -> AsyncGenerator[str, None]:
         key = self._key(request)
-        if use_cache and (hit := await self._hit(key, request.model)) is not None:
+        if use_cache and (hit := await self._hit(key, request.model, usable)) is not None:
             self.requests.spending.add_cached()
             stream.result = hit
             yield hit.text
@@ -233,12 +247,13 @@ class Gateway:
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    async def _hit(self, key: str, model: str) -> ChatResult | None:
+    async def _hit(self, key: str, model: str, usable: Usable | None) -> ChatResult | None:
         response = None if self.cache is None else (await self.cache.get_cached([key])).get(key)
         if response is None:
             return None
         stored = json.loads(response)
-        return ChatResult(stored["text"], stored["finish_reason"], model, cached=True)
+        hit = ChatResult(stored["text"], stored["finish_reason"], model, cached=True)
+        return hit if usable is None or usable(hit) else None
 
     async def _keep(self, request: _Request, key: str | None, result: ChatResult, seconds: float) -> None:
         """Commits an answer, or only counts it: without a key, or empty."""
@@ -251,7 +266,7 @@ class Gateway:
             return
         response = json.dumps({"text": result.text, "finish_reason": result.finish_reason}, ensure_ascii=False)
         await self.cache.put_cached(
-            key, request.purpose, request.model, response, *tokens, result.cost, request.chunks
+            key, request.purpose, request.model, response, *tokens, result.cost, request.chunks, request.state
         )  # fmt: skip
 
 

@@ -77,6 +77,17 @@ def without_thinking(answer: str) -> str:
     return _without_thinking(answer)[0]
 
 
+def may_be_thinking(beginning: str) -> bool:
+    """Whether an answer that begins so opens with a <think> block that has not ended yet."""
+    text = beginning.lstrip()
+    if not text:
+        return True
+    tag = _THINKING.match(text)
+    if tag is None:  # perhaps the tag is not complete
+        return text[0] in "<\u25c1" and len(text) < 100 and not set(">\n\u25b7") & set(text)
+    return not any(found[1] or found[2] for found in _THINKING.finditer(text, tag.end()))
+
+
 def _without_thinking(answer: str) -> tuple[str, bool]:
     tags = [(m.start(), m.end(), not (m[1] or m[2])) for m in _THINKING.finditer(answer)]
     last_close = max((end for _, end, opens in tags if not opens), default=0)

@@ -14,7 +14,6 @@ from pgrag.folding import clean
 from pgrag.loaders.decoding import decode
 from pgrag.loaders.jsonlines import json_documents, json_line_documents
 from pgrag.loaders.markdown import markdown_document
-from pgrag.loaders.webpage import html_document
 from pgrag.types import Document, DocumentFailure
 
 __all__ = ["MAX_BYTES", "SkippedFile", "load", "load_stdin"]
@@ -149,6 +148,8 @@ def _load_file(path: Path) -> Iterator[Document | DocumentFailure]:
         elif suffix in _MARKDOWN:
             yield markdown_document(decode(data), uri)
         elif suffix in _HTML:
+            from pgrag.loaders.webpage import html_document  # here: a query needs no parser of web pages
+
             yield html_document(data, uri)
         else:
             yield _text_document(data, uri, _TEXT.get(suffix, "text/plain"))

@@ -54,7 +54,7 @@ class Memory:
 
     async def put_cached(
         self, key: str, purpose: str, model: str, response: str, prompt_tokens: int, completion_tokens: int,
-        cost: Decimal, chunks: Sequence[int],
+        cost: Decimal, chunks: Sequence[int], state: str | None,
     ) -> None:  # fmt: skip
         await asyncio.sleep(self.delay)
         self.responses.setdefault(key, response)

@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from pgrag.config import Settings
 from pgrag.context import entity_line, relation_line
 from pgrag.extraction.assemble import assemble
-from pgrag.folding import term_id, words
+from pgrag.folding import words
 from pgrag.pool import open_pool
 from pgrag.records import ChunkResult, ClaimedChunk, NewChunk, NewDocument, StoredDocument
 from pgrag.sql import code_digest
@@ -112,11 +112,6 @@ def mention(name: str, type_: str = "", description: str = "") -> str:
 def half(text: str) -> HalfVector:
     """The vector of a text as a parameter."""
     return HalfVector(EMBEDDER.vector(text))
-
-
-def terms(*found: str) -> tuple[list[str], list[int]]:
-    """Parameters of a search by words."""
-    return list(found), [term_id(word) for word in found]
 
 
 # ---------------------------------------------------------------- a workspace at work

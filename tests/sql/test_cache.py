@@ -1,4 +1,4 @@
-"""Paid responses: the first stays, every call is counted, and none outlives its source."""
+"""Paid responses: the last stays, every call is counted, and none outlives its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sql.support import CODE, Workspace, document, while_open
 PUT = "select pgrag.put_cached($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 
-def test_the_first_response_stays_and_every_call_is_counted(workspace: Workspace) -> None:
+def test_the_last_response_stays_and_every_call_is_counted(workspace: Workspace) -> None:
     [stored] = workspace.put(document("u", "one", "two"))
     one, two = workspace.chunk_ids("u")
     workspace.rows(PUT, CODE, "k", "extract", "m", "first", 10, 5, Decimal("0.25"), [one])
@@ -23,11 +23,11 @@ def test_the_first_response_stays_and_every_call_is_counted(workspace: Workspace
     workspace.rows(PUT, CODE, "other", "answer", "m", "third", 1, 1, Decimal(0), [])
     workspace.rows(PUT, CODE, "last", "answer", "m", "fourth", 2, 2, Decimal(1), None)
     assert sorted(workspace.rows("select * from pgrag.get_cached('{k,other,unknown}')")) == [
-        ("k", "first"),
+        ("k", "second"),
         ("other", "third"),
     ]
     assert workspace.rows("select prompt_tokens, completion_tokens, cost from pgrag.llm_cache where key = 'k'") == [
-        (10, 5, Decimal("0.25"))
+        (7, 3, Decimal("0.5"))
     ]
     assert sorted(workspace.rows("select * from pgrag.llm_cache_source")) == [("k", one), ("k", two)]
     today = workspace.one("select current_date")

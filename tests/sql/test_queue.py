@@ -23,7 +23,6 @@ from tests.sql.support import (
     result,
     run,
     snapshot,
-    terms,
     while_open,
 )
 
@@ -346,5 +345,5 @@ def test_two_workers_that_finish_a_document_at_once_complete_it(workspace: Works
 
 def test_words_are_found_before_a_chunk_is_extracted(workspace: Workspace) -> None:
     workspace.put(document("u", "zebra crossing", "horse"))
-    found = workspace.rows("select chunk_id from pgrag.search_words($1, $2)", *terms("zebra"))
+    found = workspace.rows("select chunk_id from pgrag.search_words($1)", ["zebra"])
     assert found == [(workspace.chunk_ids("u")[0],)]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pgrag.errors import UsageError
-from pgrag.folding import term_id, words
+from pgrag.folding import words
 from tests.sql.reference import passage_ranks
-from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, seeded, terms
+from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, seeded
 
 RANKINGS = ("vector", "weight", "pagerank")
 WORLD = [
@@ -35,8 +35,7 @@ def vectors(question: str = "", low: str = "", high: str = "") -> dict[str, Any]
 
 
 def asked(text: str) -> dict[str, Any]:
-    found, places = terms(*dict.fromkeys(words(text)))
-    return {"words": found, "terms": places}
+    return {"words": list(dict.fromkeys(words(text)))}
 
 
 def layer(rows: list[asyncpg.Record], name: str) -> list[asyncpg.Record]:
@@ -330,11 +329,10 @@ def test_passages_by_weight_are_those_most_often_linked(workspace: Workspace) ->
 def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -> None:
     question = vectors("Alpha Motors", "Alpha Motors", "") | {"threshold": 0.5}
     rows = world.retrieve(mode="mix", ranking="pagerank", **asked("Alpha Motors"), **question)
-    words_, terms_ = terms("alpha", "motors")
     ranked = world.rows(
-        "select uri, coalesce(score, near) from pgrag.rank_chunks($1, $2, $3) with ordinality r (id, score, near, n) "
+        "select uri, coalesce(score, near) from pgrag.rank_chunks($1, $2) with ordinality r (id, score, near, n) "
         "join pgrag.chunk c using (id) join pgrag.document d on d.id = c.document_id order by n",
-        half("Alpha Motors"), words_, terms_,
+        half("Alpha Motors"), ["alpha", "motors"],
     )  # fmt: skip
     assert list(chunks(rows)) == [uri for uri, _ in ranked]
     assert [row["score"] for row in layer(rows, "chunk")] == pytest.approx([score for _, score in ranked])
@@ -390,9 +388,7 @@ def test_what_waits_for_extraction_is_found_by_words(workspace: Workspace) -> No
 
 def test_hostile_arguments_do_no_harm(world: Workspace) -> None:
     hostile = ["'; drop table chunk; --", "\\", "%", "_", "a & b", "(", "", "'" * 50, "x" * 5000, "\u202e", "{}"]
-    rows = world.retrieve(
-        mode="mix", keys=hostile, similar=hostile, words=hostile, terms=[term_id(w) for w in hostile], **QUESTION
-    )
+    rows = world.retrieve(mode="mix", keys=hostile, similar=hostile, words=hostile, **QUESTION)
     assert entities(rows) == entities(world.retrieve(mode="mix", **QUESTION))
 
 
@@ -441,9 +437,9 @@ def test_passages_are_ranked_by_the_recipe(workspace: Workspace, seed: int) -> N
         question = " ".join(asked_words)
         expected = passage_ranks(docs, question, asked_words, lexical)
         rows = workspace.rows(
-            "select body, score, near from pgrag.rank_chunks($1, $2, $3, $4) with ordinality r (id, score, near, n) "
+            "select body, score, near from pgrag.rank_chunks($1, $2, $3) with ordinality r (id, score, near, n) "
             "join pgrag.chunk c using (id) order by n",
-            half(question), *terms(*asked_words), lexical,
+            half(question), list(asked_words), lexical,
         )  # fmt: skip
         assert {body for body, *_ in rows} == set(expected)
         for body, score, near in rows:
@@ -453,11 +449,10 @@ def test_passages_are_ranked_by_the_recipe(workspace: Workspace, seed: int) -> N
 
 
 def test_ranking_parameters_are_heard(world: Workspace) -> None:
-    words_, terms_ = terms("zebra")
-    query = "select chunk_id, score from pgrag.rank_chunks($1, $2, $3, p_passages => $4, p_iterations => $5)"
+    query = "select chunk_id, score from pgrag.rank_chunks($1, $2, p_passages => $3, p_iterations => $4)"
     sums = {}
     for share, steps in ((0.0, 0), (0.0, 6), (0.25, 0), (1.0, 0)):
-        sums[share, steps] = sum(s or 0 for _, s in world.rows(query, half("zebra"), words_, terms_, share, steps))
+        sums[share, steps] = sum(s or 0 for _, s in world.rows(query, half("zebra"), ["zebra"], share, steps))
     assert sums[0.0, 0] == 0
     assert sums[0.25, 0] == pytest.approx(0.25)
     assert sums[1.0, 0] == pytest.approx(1)
@@ -466,5 +461,5 @@ def test_ranking_parameters_are_heard(world: Workspace) -> None:
 
 def test_passages_without_facts_or_entities_are_ranked_by_nearness(workspace: Workspace) -> None:
     workspace.ingest(*(document(f"d{n}", text) for n, text in enumerate(["red", "red blue", "green"])))
-    rows = workspace.rows("select chunk_id, near from pgrag.rank_chunks($1, '{}', '{}')", half("red"))
+    rows = workspace.rows("select chunk_id, near from pgrag.rank_chunks($1, '{}')", half("red"))
     assert [i for i, _ in rows] == [workspace.chunk_ids(f"d{n}")[0] for n in range(3)]

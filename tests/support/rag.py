@@ -52,7 +52,14 @@ def failing_on(marker: str, error: PgragError) -> Callable[[Chunk], Extraction |
 
 
 def open_rag(
-    dsn: str, *, embedder: Any = None, extracts: Any = None, keywords: Any = None, pool: Any = None, **settings: Any
+    dsn: str,
+    *,
+    embedder: Any = None,
+    extracts: Any = None,
+    keywords: Any = None,
+    pool: Any = None,
+    chunker: Any = None,
+    **settings: Any,
 ) -> PgRAG:
     """A PgRAG over the small models; `settings` by name."""
     return PgRAG(
@@ -61,6 +68,7 @@ def open_rag(
         extractor=extracts or extractor(),
         keyword_extractor=keywords or FixedKeywords(),
         pool=pool,
+        chunker=chunker,
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from itertools import pairwise
 
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgrag.chunking import RST, Chunker, first_title
-from pgrag.errors import ConfigError
+from pgrag.errors import ConfigError, DocumentError
+from pgrag.own_chunks import OwnChunker
 from pgrag.tokens import Tokenizer
 from pgrag.types import Chunk, Document
 
@@ -246,3 +248,157 @@ def test_hostile_text_takes_linear_time(body: str) -> None:
     begun = time.process_time()
     chunks_of(body, 1200, 100)
     assert time.process_time() - begun < 10  # a quadratic step takes minutes
+
+
+# ---------------------------------------------------------------- a separator
+
+
+def parts(body: str, separator: str, max_tokens: int = 1200, *, only: bool = False, **fields: object) -> list[Chunk]:
+    """The chunks of a text split at a separator, after checking that they rebuild it without overlap."""
+    chunker = Chunker(TOKENIZER, max_tokens, max_tokens // 2, split_by=separator, split_only=only)
+    chunks = chunker.chunk(Document("u", body, **fields))  # type: ignore[arg-type]
+    for ordinal, chunk in enumerate(chunks):
+        assert chunk.ordinal == ordinal
+        assert chunk.body == body[chunk.start : chunk.end]
+        assert chunk.tokens == TOKENIZER.count(chunk.model_text)
+    if body.strip() and all(TOKENIZER.count(chunk.body) < max_tokens // 2 for chunk in chunks):
+        assert "".join(chunk.body for chunk in chunks) == body
+    return chunks
+
+
+def test_a_separator_ends_a_chunk_wherever_it_stands() -> None:
+    found = parts("Acme failed. It was-- late.--Beta won.\n\n-- Gamma", "--")
+    assert [chunk.body for chunk in found] == ["Acme failed. It was--", " late.--", "Beta won.\n\n--", " Gamma"]
+
+
+def test_blank_parts_stay_with_the_one_before_and_at_the_start_with_the_one_after() -> None:
+    assert [c.body for c in parts("\n\n \n\nOne.\n\n\n\n \n\nTwo.\n\n", "\n\n")] == [
+        "\n\n \n\nOne.\n\n\n\n \n\n",
+        "Two.\n\n",
+    ]
+    assert [c.body for c in parts("--", "--")] == ["--"]
+    assert parts(" \n\n ", "\n\n") == []
+
+
+def test_a_part_that_fits_is_one_chunk_whatever_it_holds_and_knows_its_headings() -> None:
+    body = "# Top\n\nAcme failed.\n\n## Part\n\nBeta won.\n\n@@@\n\nGamma lost."
+    first, second = parts(body, "@@@\n\n", 32, title="Book", mime="text/markdown")
+    assert (first.body, second.body) == (body[:-11], "Gamma lost.")
+    assert first.headings == ("Book",)
+    assert second.headings == ("Book", "Top", "Part")
+
+
+def test_a_longer_part_is_cut_as_any_text_unless_that_is_forbidden() -> None:
+    body = "Short.|" + "Acme failed again today. " * 20 + "|Beta won."
+    found = parts(body, "|", 32)
+    assert len(found) > 5
+    assert all(TOKENIZER.count(chunk.body) <= 32 for chunk in found)
+    assert (found[0].body, found[-1].body) == ("Short.|", "Beta won.")
+    assert found[1].start == 7, "nothing is repeated across a separator"
+    assert found[2].start < found[1].end, "but within a part"
+    with pytest.raises(DocumentError, match=r"has 121 tokens between two separators \(characters 7 to 508\)"):
+        parts(body, "|", 32, only=True)
+    assert [c.body for c in parts(body, "|", 121, only=True)] == ["Short.|", body[7:508], "Beta won."]
+
+
+@given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(["\n", " ", "汉", "\r\n", "ed"]))
+def test_any_text_and_separator(body: str, separator: str) -> None:
+    covered = 0
+    for chunk in parts(body, separator, 16):
+        assert chunk.start <= covered < chunk.end
+        assert TOKENIZER.count(chunk.body) <= 16
+        assert sum(bool(part.strip()) for part in chunk.body.split(separator)) <= 1, "of two parts"
+        covered = chunk.end
+    assert covered == (len(body) if body.strip() else 0)
+
+
+def test_the_digest_tells_every_option_and_is_the_old_one_without_a_separator() -> None:
+    digests = {
+        Chunker(TOKENIZER).digest,
+        Chunker(TOKENIZER, split_by="\n").digest,
+        Chunker(TOKENIZER, split_by="\\n").digest,
+        Chunker(TOKENIZER, split_by="\n", split_only=True).digest,
+    }
+    assert len(digests) == 4
+    assert Chunker(TOKENIZER).digest == "chunking 1 o200k_base 1200 100"
+    with pytest.raises(ConfigError, match="split_by_character_only needs split_by_character"):
+        Chunker(TOKENIZER, split_only=True)
+
+
+# ---------------------------------------------------------------- a caller's own chunker
+
+
+def own(function: object, body: str = "One two. Three four. One two.", **fields: object) -> list[Chunk]:
+    return OwnChunker(function, TOKENIZER).chunk(Document("u", body, **fields))  # type: ignore[arg-type]
+
+
+def test_texts_are_found_in_order_and_given_what_a_chunk_has() -> None:
+    texts = ["One two.", "Three four.", "One two."]
+    found = own(lambda document: texts, title="Book", page_starts=(0, 9))
+    assert [(c.ordinal, c.start, c.end, c.page) for c in found] == [(0, 0, 8, 1), (1, 9, 20, 2), (2, 21, 29, 2)]
+    assert [c.body for c in found] == texts
+    assert all(c.headings == ("Book",) and c.tokens == TOKENIZER.count(c.model_text) for c in found)
+
+
+def test_texts_may_overlap_and_leave_gaps() -> None:
+    assert [(c.start, c.end) for c in own(lambda d: ("One two. Three", "Three four. One"))] == [(0, 14), (9, 24)]
+    assert [(c.start, c.end) for c in own(lambda d: iter(["two", "four"]))] == [(4, 7), (15, 19)]
+    assert [(c.start, c.end) for c in own(lambda d: ["ab ", "b"], "ab b")] == [(0, 3), (3, 4)]
+
+
+def test_chunks_keep_their_headings_and_pages_and_are_counted_anew() -> None:
+    given = [Chunk(7, "Three four.", 9, 20, 1, ("A\x00", "B"), 3), Chunk(7, "One", 0, 3, 99)]
+    first, second = own(lambda d: given)
+    assert (first.ordinal, first.headings, first.page) == (0, ("A", "B"), 3)
+    assert first.tokens == TOKENIZER.count("A\nB\nThree four.")
+    assert (second.ordinal, second.tokens, second.headings, second.page) == (1, 1, (), None)
+
+
+def boom(document: Document) -> list[str]:
+    raise KeyError("no such thing")
+
+
+async def later(document: Document) -> list[str]:
+    return ["One"]
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda d: [Chunk(0, "One", 0, 3, 1), Chunk(1, "x", 28, 30, 1)], "chunk 1 of the chunker: 28 to 30 is no span"),
+        (lambda d: [Chunk(0, "One", -3, 0, 1)], "chunk 0 of the chunker: -3 to 0 is no span of 29 characters"),
+        (lambda d: [Chunk(0, "", 3, 3, 1)], "chunk 0 of the chunker: 3 to 3 is no span"),
+        (lambda d: [Chunk(0, "Two", 0, 3, 1)], "chunk 0 of the chunker: its body is not what stands at 0 to 3"),
+        (lambda d: [Chunk(0, " ", 8, 9, 1)], "chunk 0 of the chunker is empty"),
+        (lambda d: ["One two.", "one two."], "chunk 1 of the chunker: its text does not follow in the document"),
+        (lambda d: ["Three", "One two. Three"], "chunk 1 of the chunker: its text does not follow"),
+        (lambda d: ["One", ""], "chunk 1 of the chunker is empty"),
+        (lambda d: ["One", 2], "chunk 1 of the chunker is neither a Chunk nor a text: int"),
+        (lambda d: [], "the chunker returned no chunks"),
+        (lambda d: None, "the chunker returned NoneType, not a sequence"),
+        (lambda d: "One two.", "the chunker returned str, not a sequence"),
+        (later, "the chunker returned coroutine, not a sequence"),
+        (boom, "the chunker failed: KeyError: 'no such thing'"),
+    ],
+)
+def test_what_a_chunker_does_wrong_is_told(function: object, told: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(told)):
+        own(function)
+
+
+def test_a_blank_document_has_no_chunks_of_its_own() -> None:
+    assert own(boom, " \n") == []
+
+
+def test_the_digest_of_an_own_chunker_is_its_name_or_what_it_says() -> None:
+    class Cutter:
+        digest = ""
+
+        def __call__(self, document: Document) -> list[str]:
+            return [document.body]
+
+    cutter = Cutter()
+    assert OwnChunker(boom, TOKENIZER).digest == f"own chunker {__name__}.boom o200k_base"
+    assert OwnChunker(cutter, TOKENIZER).digest.endswith("Cutter o200k_base")
+    cutter.digest = "by paragraph, 2"
+    assert OwnChunker(cutter, TOKENIZER).digest == "own chunker by paragraph, 2 o200k_base"
