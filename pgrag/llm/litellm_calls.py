@@ -33,6 +33,7 @@ _TOO_LONG = re.compile(
     r"|(?:exceed|longer than|more than|over).{0,60}(?:tokens|length|limit)|input length|ContextWindowExceeded",
     re.IGNORECASE,
 )
+_TOO_LARGE = re.compile(r"input .{0,40}is too large to process", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"insufficient[_ ](?:quota|balance|credit)|exceeded your current quota", re.IGNORECASE)
 
 
@@ -100,6 +101,8 @@ def call_error(error: Exception) -> CallError:
         return CallError(words, status=429, passing=False)
     if status == 422 and not headers:  # LiteLLM's status for a reply it cannot read
         return CallError(words, status=None)
+    if status == 500 and _TOO_LARGE.search(words):  # llama.cpp's server, of a text to embed
+        return CallError(words, status=413)
     if not isinstance(status, int):
         return CallError(f"{type(error).__name__}: {words}" if words else type(error).__name__, status=None)
     return CallError(words, status=status, retry_after=_retry_after(headers))

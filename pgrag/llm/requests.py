@@ -136,8 +136,13 @@ class Requests:
         if error.status == 429 and not error.passing:
             raise ModelAccessError(f"{model}: the account has no credit left: {words}") from error
         if litellm_calls.too_long(error):
-            smaller = "chunk_tokens or max_total_tokens" if server == "llm" else "chunk_tokens"
-            raise ModelError(f"the text is too long for {model}: {words}: lower the setting {smaller}") from error
+            llm = (
+                "chunk_tokens or max_total_tokens, or give the model more context"  # the instructions are 2,000 tokens
+            )
+            raise ModelError(
+                f"the text is too long for {model}: {words}: lower the setting "
+                f"{llm if server == 'llm' else 'chunk_tokens'}"
+            ) from error
         if error.status == 429:
             raise ModelError(f"{model} is asked too often{tries}: {words}: lower {server}_concurrency") from error
         if error.passing:

@@ -20,7 +20,7 @@ from pgrag.embedded.server import ServerStatus
 from tests.cli.command import COMMAND, UNREACHABLE, assert_error, environment, pgrag
 
 COMMANDS = (
-    "init", "ingest", "query", "status", "documents", "delete", "refresh",
+    "init", "ingest", "retry", "query", "status", "documents", "delete", "refresh", "reembed",
     "db upgrade", "db check", "db current", "server start", "server stop", "server status",
 )  # fmt: skip
 HEAVY = {
@@ -62,7 +62,7 @@ def test_help_lists_the_commands_in_groups_with_examples_and_exit_codes() -> Non
     for panel in ("Documents", "Look", "Operate", "Options of every command"):
         assert f"─ {panel} ─" in text
     assert "pgrag ingest docs/ notes.md" in text
-    assert "0 done, 1 something failed, 2 wrong use, 3 database, 130 interrupted" in text
+    assert "0 done, 1 something failed, 2 wrong use, 3 database, 4 stopped at --max-cost, 130 interrupted" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -207,7 +207,7 @@ def test_ctrl_c_leaves_a_state_that_the_same_command_finishes(dsn: str, tmp_path
     assert process.returncode == 130
     assert err == "pgrag: interrupted; run the same command again to go on\n"
     state = pgrag_json("status", dsn=dsn)
-    assert set(state) == {"stats", "failures", "llm_model"}
+    assert set(state) == {"stats", "failures", "llm_model", "usage"}
     assert set(state["stats"]) == names(Stats)
     assert state["stats"]["chunks_pending"] > 0
     assert pgrag(*words, dsn=dsn).returncode == 0

@@ -78,7 +78,8 @@ def test_from_the_eighth_fragment_on_one_call(words_dsn: str, llm: OpenAIServer)
 def test_many_tokens_are_a_reason_too(words_dsn: str, llm: OpenAIServer) -> None:
     brain = think(llm)
     long = " ".join(f"Alder moored by pier {n} that day and" for n in range(20)) + " left."
-    run(words_dsn, llm, lambda rag: rag.ingest([Document("a", long)]), summary_above_tokens=100, chunk_tokens=300)
+    run(words_dsn, llm, lambda rag: rag.ingest([Document("a", long)]), summary_above_tokens=100, summary_tokens=50,
+        chunk_tokens=300)  # fmt: skip
     assert brain.counts["summary"] == 1
     assert alder(words_dsn) == "Alder is told of in 1 notes."
 

@@ -21,8 +21,14 @@ def small_model() -> Iterator[LocalModel]:
     yield from _serve(256)
 
 
-def _serve(context: int) -> Iterator[LocalModel]:
+@pytest.fixture
+def embedding_model() -> Iterator[LocalModel]:
+    """A server that embeds texts of up to 256 tokens."""
+    yield from _serve(256, embeddings=True)
+
+
+def _serve(context: int, *, embeddings: bool = False) -> Iterator[LocalModel]:
     if missing := missing_packages():
         pytest.skip(f"{', '.join(missing)} not installed: run make test-model")
-    with LocalModel(context) as running:
+    with LocalModel(context, embeddings=embeddings) as running:
         yield running

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -21,7 +22,7 @@ from pgrag.errors import ModelError
 from pgrag.llm.gateway import Gateway
 from pgrag.types import Chunk, Document, ExtractedMention, Extraction, UsageRow
 from tests.support.local_model import LocalModel, wait_until_idle
-from tests.support.models import FunctionExtractor, WordEmbedder
+from tests.support.models import FixedKeywords, FunctionExtractor, WordEmbedder
 from tests.support.rag import count, rows, value
 
 pytestmark = pytest.mark.model
@@ -164,7 +165,9 @@ def test_a_prompt_that_does_not_fit_is_refused_in_one_clear_line(small_model: Lo
     long = [{"role": "user", "content": "word " * 300}]
     with pytest.raises(ModelError, match=TOO_LONG) as refused:
         with_gateway(small_model, lambda g: g.chat("test", long, model=NAME), llm_retries=5)
-    assert "lower the setting" in str(refused.value)
+    assert str(refused.value).endswith(
+        "lower the setting chunk_tokens or max_total_tokens, or give the model more context"
+    )
     assert "\n" not in str(refused.value)
 
     async def stream(gateway: Gateway) -> list[str]:
@@ -231,7 +234,8 @@ def test_an_answer_cut_off_before_its_first_record_is_a_failure_that_can_be_trie
     assert failure.error in (document.error or "")
 
     with_rag(words_dsn, model, lambda rag: rag.retry(), max_output_tokens=60)
-    assert value(words_dsn, "select attempts + (extracted_at is not null)::int from chunk") == 1
+    [document] = with_rag(words_dsn, model, lambda rag: rag.documents())
+    assert document.chunks_done + document.chunks_failed == 1
     usage = by_purpose(with_rag(words_dsn, model, lambda rag: rag.usage()))
     assert usage["extraction"].calls == 2
     assert 4 < usage["extraction"].completion_tokens <= 64
@@ -288,6 +292,33 @@ def test_many_descriptions_are_summarised_once(words_dsn: str, model: LocalModel
     assert count(words_dsn, "stale") == 0
     with_rag(words_dsn, model, lambda rag: rag.refresh(), extractor, max_output_tokens=150)
     assert model.written - before == written
+
+
+def test_embeddings_of_a_server_and_a_text_too_long_for_it(empty_dsn: str, embedding_model: LocalModel) -> None:
+    settings = Settings(
+        dsn=SecretStr(empty_dsn), embedding_model=NAME, embedding_api_base=embedding_model.url,
+        embedding_api_key=SecretStr("none"), max_attempts=1,
+    )  # fmt: skip
+    documents = [Document("acme.txt", "Acme builds bridges."), Document("long.txt", "Acme " * 300)]
+
+    async def run() -> tuple[Any, Any, Any, Any]:
+        async with PgRAG(settings=settings, extractor=FunctionExtractor(named), keyword_extractor=FixedKeywords()) as r:
+            return await r.ingest(documents), await r.retrieve("Acme"), await r.stats(), await r.usage()
+
+    started = time.monotonic()
+    report, found, stats, usage = asyncio.run(run())
+    assert time.monotonic() - started < 30, "what cannot succeed is not repeated"
+    [failure] = report.failures
+    assert failure.uri == "long.txt"
+    assert re.search(r"too long for openai/smollm2: .*input \(\d+ tokens\) is too large to process", failure.error)
+    assert failure.error.endswith("lower the setting chunk_tokens")
+    assert (stats.embedding_model, stats.dimension, stats.chunks_failed) == (NAME, 576, 1)
+    assert [chunk.uri for chunk in found.chunks] == ["acme.txt"]
+    assert found.chunks[0].score > 0
+    [row] = usage
+    assert row.purpose == "embedding"
+    assert row.prompt_tokens > row.calls > 1
+    assert row.completion_tokens == 0
 
 
 # ---------------------------------------------------------------- query

@@ -33,6 +33,10 @@ params.n_parallel = params.cpuparams.n_threads = params.cpuparams_batch.n_thread
 params.endpoint_metrics = params.endpoint_slots = True
 params.cache_ram_mib = 256
 params.ui = False
+if sys.argv[3] == "embeddings":
+    params.embedding = True
+    params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    params.n_batch = params.n_ubatch = params.n_ctx
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 sys.stdin.read()
@@ -57,18 +61,20 @@ def model_file() -> Path:
 class LocalModel:
     """`with LocalModel() as model:` - `model.url` is the api_base, any model name will do.
 
-    It answers one request at a time, on one thread; prompt and answer together have `context` tokens at most.
+    It answers one request at a time, on one thread; prompt and answer together have `context` tokens at most. With
+    `embeddings` it serves those instead of answers: 576 numbers each.
     """
 
-    def __init__(self, context: int = 4096) -> None:
+    def __init__(self, context: int = 4096, *, embeddings: bool = False) -> None:
         self.context = context
+        self._kind = "embeddings" if embeddings else "chat"
         self._address = ""
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _SERVE, str(model_file()), str(self.context)],
+            [sys.executable, "-I", "-c", _SERVE, str(model_file()), str(self.context), self._kind],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
             start_new_session=True,  # the terminal's Ctrl-C is for the tests
         )  # fmt: skip

@@ -117,6 +117,16 @@ def test_given_secrets_are_masked_and_words_are_not() -> None:
     assert masked("hunter2 was used for keyword_extraction", ["hunter2"]) == "*** was used for keyword_extraction"
 
 
+def test_a_text_that_is_too_large_for_llama_cpp_is_not_sent_again() -> None:
+    class InternalServerError(Exception):
+        status_code = 500
+
+    error = call_error(InternalServerError("input (601 tokens) is too large to process. increase the physical batch"))
+    assert too_long(error)
+    assert not error.passing
+    assert call_error(InternalServerError("it broke")).passing
+
+
 def test_an_error_is_one_line_of_the_servers_words() -> None:
     error = call_error(ValueError("litellm.BadRequestError: OpenAIException - no such thing\nTraceback (most recent)"))
     assert error.words == "ValueError: no such thing"

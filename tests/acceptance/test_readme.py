@@ -1,0 +1,64 @@
+"""What README and the examples show is run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def statements(text: str) -> Iterator[str]:
+    plain = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    yield from (part.strip() for part in plain.split(";") if part.strip())
+
+
+def run(argv: list[str], dsn: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PGRAG_DSN": dsn, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(argv, env=environ, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.models
+def test_the_commands_work_as_shown(dsn: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "old.md").write_text("# Checkout\n\nThe Falcon team owns Checkout.\n")
+    (tmp_path / "docs" / "new.md").write_text("# Falcon\n\nAda Quill leads the Falcon team.\n")
+    commands = [line[2:].split(" #")[0] for block in blocks("console") for line in block.splitlines()]
+    shown = [shlex.split(c) for c in commands if c.startswith("pgrag ") and "LLM" not in c and "--dry-run" not in c]
+    assert {"ingest", "query", "status", "documents", "delete"} <= {argv[1] for argv in shown}
+    for argv in shown:
+        yes = ["--yes"] if argv[1] == "delete" else []
+        result = run([sys.executable, "-m", *argv, *yes], dsn, tmp_path)
+        assert result.returncode == 0, (argv, result.stderr)
+        assert "Traceback" not in result.stderr
+
+
+@pytest.mark.models
+def test_the_python_and_sql_work_as_shown(dsn: str, tmp_path: Path) -> None:
+    [program] = [block for block in blocks("python") if "ingest_texts" in block]
+    result = run([sys.executable, "-c", program], dsn, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Ada Quill leads the Falcon team. [" in result.stdout
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements("\n".join(blocks("sql"))):
+            cursor = connection.execute(statement.replace("pgrag.", "pgrag_readme.").encode())
+            assert cursor.fetchall(), statement
+
+
+def test_the_analyst_queries_run(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        found = [connection.execute(s.encode()).fetchall() for s in statements((ROOT / "examples/analyst.sql").read_text())]
+    assert len(found) == 8
