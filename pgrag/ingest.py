@@ -25,6 +25,7 @@ from pgrag.errors import (
     DocumentError,
     ExtractionError,
     ModelAccessError,
+    ModelError,
     PgragError,
     UsageError,
 )
@@ -304,7 +305,13 @@ class Ingestor:
             due = time.monotonic() - last >= self._refresh_seconds and run.since_refresh > 0
             if due or run.since_refresh >= self._refresh_chunks:
                 run.since_refresh = 0
-                await self._refresher.run()
+                try:
+                    await self._refresher.run()
+                except (BudgetError, ModelAccessError) as error:  # the workers finish what they have under way
+                    run.stopped = run.stopped or error
+                    return
+                except ModelError as error:
+                    logger.warning("the refresh is put off: %s", error)
                 last = time.monotonic()
         await self._refresher.run()
 

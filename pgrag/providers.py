@@ -111,7 +111,9 @@ class Models:
     def answerer(self, store: Store, tokenizer: Tokenizer) -> Answerer:
         """By the setting answer_model (or llm_model), else quotations."""
         model = self._settings.answer_model or self._settings.llm_model
-        return QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(store, self._gateway, model, tokenizer)
+        return (
+            QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(store, self._gateway, model, tokenizer)
+        )
 
     def summariser(self, tokenizer: Tokenizer) -> Summariser | None:
         """By the setting extraction_model (or llm_model); none without an LLM."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from anyio import EndOfStream, create_memory_object_stream
-from anyio.abc import ObjectSendStream
+from anyio import ClosedResourceError, EndOfStream, create_memory_object_stream
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 import pgrag.query
@@ -76,6 +75,7 @@ class PgRAG:
         )  # fmt: skip
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
+        self._streams: set[Future[None]] = set()
 
     def __enter__(self) -> Self:
         if self._portal is not None:
@@ -91,6 +91,8 @@ class PgRAG:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._portal = None
+        for stream in tuple(self._streams):  # that nobody reads to its end: closing would wait for them
+            stream.cancel()
         self._stack.close()
 
     @property
@@ -152,19 +154,22 @@ class AnswerStream:
 
     def __iter__(self) -> Iterator[str]:
         send, receive = create_memory_object_stream[str]()
-        asking = self._rag._start(functools.partial(self._send, send))  # one task reads it all: timeouts need that
+
+        async def read() -> None:  # one task reads it all: time-outs must begin and end in the same
+            async with receive, send, aclosing(self._answer) as pieces:
+                async for piece in pieces:
+                    await send.send(piece)
+
+        reading = self._rag._start(read)
+        self._rag._streams.add(reading)
+        reading.add_done_callback(self._rag._streams.discard)
         try:
             while True:
                 try:
-                    yield self._rag._wait(receive.receive)
-                except EndOfStream:
-                    asking.result()  # raises what ended it
+                    piece = self._rag._wait(receive.receive)
+                except (EndOfStream, ClosedResourceError):
+                    reading.result()  # raises what ended it
                     return
+                yield piece
         finally:
-            asking.cancel()
-            receive.close()
-
-    async def _send(self, pieces: ObjectSendStream[str]) -> None:
-        async with pieces:
-            async for piece in self._answer:
-                await pieces.send(piece)
+            reading.cancel()

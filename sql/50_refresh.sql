@@ -201,8 +201,9 @@ begin
     select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
     from lease_stale('relation', p_limit, p_lease_seconds) l;
     perform compose_relations(v_id, p_fragments, p_tokens);
-    return query
-    select r.id, t.version, t.lease_token, s.name, g.name, r.keywords, r.description
+    return query  -- ids come in the order of arrival, names do not
+    select r.id, t.version, t.lease_token, least(s.name collate "C", g.name collate "C"), greatest(s.name collate "C", g.name collate "C"),
+           r.keywords, r.description
     from unnest(v_id, v_version, v_token) as t (id, version, lease_token)
     join relation r on r.id = t.id join entity s on s.id = r.source join entity g on g.id = r.target order by r.id;
 end $f$;

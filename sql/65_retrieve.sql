@@ -396,7 +396,7 @@ begin
     from unnest(v_entity, v_score, v_why) with ordinality as f (id, score, why, n) join entity e on e.id = f.id
     order by f.n;
     return query
-    select 'relation', f.n, r.id, s.name, null, t.name, r.keywords, r.description, r.weight, r.tokens, f.score, f.why,
+    select 'relation', f.n, r.id, least(s.name collate "C", t.name collate "C"), null, greatest(s.name collate "C", t.name collate "C"), r.keywords, r.description, r.weight, r.tokens, f.score, f.why,
            null::bigint, null, null, null::integer, null::text[], null::integer, null::integer, null::integer
     from unnest(v_relation, v_relation_score, v_relation_why) with ordinality as f (id, score, why, n)
     join relation r on r.id = f.id join entity s on s.id = r.source join entity t on t.id = r.target

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,9 +150,10 @@ async def _streamed(answer: AnswerStream) -> QueryResult:
     """Prints the pieces as they come, and an empty line after the last."""
     begun = False
     try:
-        async for piece in answer:
-            emit_part(piece if begun else piece.lstrip())
-            begun = begun or bool(piece.strip())
+        async with aclosing(answer) as pieces:
+            async for piece in pieces:
+                emit_part(piece if begun else piece.lstrip())
+                begun = begun or bool(piece.strip())
     finally:
         if begun:
             emit("")  # whatever comes next, an error too, gets a line of its own

@@ -13,6 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pgrag.config import load_settings
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -58,7 +60,27 @@ def test_the_python_and_sql_work_as_shown(dsn: str, tmp_path: Path) -> None:
             assert cursor.fetchall(), statement
 
 
+@pytest.mark.models
+def test_the_synchronous_program_works_as_shown(dsn: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "teams.md").write_text("# Falcon\n\nAda Quill leads the Falcon team, which owns Ledgerline.\n")
+    [program] = [block for block in blocks("python") if "pgrag.sync" in block]
+    result = run([sys.executable, "-c", program], dsn, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Ada Quill leads the Falcon team, which owns Ledgerline. [1]" in result.stdout
+
+
+def test_the_settings_file_is_one(tmp_path: Path) -> None:
+    (shown,) = blocks("toml")
+    other = "\n".join(line[2:] for line in shown.splitlines() if line.startswith("# "))
+    for text in (shown, other):
+        (tmp_path / "pgrag.toml").write_text(text, "utf-8")
+        assert load_settings(environ={}, file=tmp_path / "pgrag.toml").llm_api_base
+
+
 def test_the_analyst_queries_run(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        found = [connection.execute(s.encode()).fetchall() for s in statements((ROOT / "examples/analyst.sql").read_text())]
+        found = [
+            connection.execute(s.encode()).fetchall() for s in statements((ROOT / "examples/analyst.sql").read_text())
+        ]
     assert len(found) == 8

@@ -16,13 +16,14 @@ from pgrag import Document, PgRAG
 from pgrag.errors import BudgetError, ExitCode, ModelAccessError, ModelError
 from pgrag.types import IngestReport
 from tests.support.llm import NOTHING, Brain, enclosed, llm_rag, record, think, using
+from tests.support.models import WordEmbedder
 from tests.support.openai_server import Answer, OpenAIServer, Reply, Request, failing, rate_limited
 from tests.support.rag import count, rows, value
 
 NAMES = ("Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Gorse", "Hazel", "Ivy", "Juniper")
 TOLD = "{year}: {name} sailed the long way round the cape with a cargo of tea and a crew of twenty men."
 TEN = "\n\n".join(TOLD.format(name=name, year=1800 + i) for i, name in enumerate(NAMES))  # a chunk each
-ONE = {"gleaning": 0}
+ONE: dict[str, Any] = {"gleaning": 0}
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_chunks_are_read_side_by_side(words_dsn: str, llm: OpenAIServer) -> None
 def test_one_chunk_that_fails_for_good(
     words_dsn: str, llm: OpenAIServer, fault: Reply, words: str, settings: dict[str, Any]
 ) -> None:
-    """The others are searchable, the failure is shown, `retry` and `ingest` complete it, and nothing else is asked."""
+    """The others are searchable, the failure is shown, `retry` completes it, and nothing else is asked."""
     brain: Brain = think(llm, extraction=first([fault] * 5, "Gorse"))
 
     async def work(rag: PgRAG) -> None:
@@ -130,8 +131,7 @@ def test_one_chunk_that_fails_for_good(
         brain.forget()
         await rag.ingest([Document("a", TEN)])
         assert brain.counts["extraction"] == 0, "a chunk that gave up waits for retry"
-        assert await rag.retry() == 1
-        report = await rag.ingest([Document("a", TEN)])
+        report = await rag.retry()
         assert (report.failures, await rag.failures()) == ((), [])
         assert brain.counts == Counter({"keywords": 0, "extraction": 1})
         assert (await rag.documents())[0].status == "complete"
@@ -209,7 +209,7 @@ def test_a_server_that_refuses_everything_stops_the_run_at_once(
 ) -> None:
     caplog.set_level(logging.WARNING)
     brain = think(llm, extraction=failing(status, "not for you"))
-    with pytest.raises(ModelAccessError, match="not for you.*(set llm_api_key|check the settings)") as caught:
+    with pytest.raises(ModelAccessError, match=r"not for you.*(set llm_api_key|check the settings)") as caught:
         ingest(words_dsn, llm, llm_concurrency=2, workers=2)
     assert "\n" not in str(caught.value)
     assert brain.counts["extraction"] <= 4, "what was under way, and no more"
@@ -225,13 +225,12 @@ def test_max_cost_stops_the_run_cleanly_and_it_goes_on(words_dsn: str, llm: Open
     price = 20_000 * 0.15e-6 + 1_000 * 0.60e-6  # of openai/gpt-4o-mini, a call
     brain = think(llm, extraction=lambda request: Reply(usual(request).text, usage=(20_000, 1_000), delay=0.05))
     settings: dict[str, Any] = {
-        "llm_model": "openai/gpt-4o-mini", "llm_concurrency": 2, "workers": 2, "claim_batch": 3, "max_output_tokens": 1000,
-        **ONE,
+        "llm_model": "openai/gpt-4o-mini", "llm_concurrency": 2, "workers": 2, "claim_batch": 3,
+        "max_output_tokens": 1000, **ONE,
     }  # fmt: skip
     with pytest.raises(BudgetError, match="raise max_cost and run the same again") as caught:
         ingest(words_dsn, llm, max_cost=5 * price, **settings)
-    assert caught.value.exit_code is ExitCode.BUDGET
-    assert caught.value.exit_code == 4
+    assert caught.value.exit_code is ExitCode.BUDGET, "4, as the command line returns it"
     paid = brain.counts["extraction"]
     assert 3 <= paid <= 6
     assert value(words_dsn, "select sum(calls) from llm_usage") == paid, "every answer that was sent is counted"
@@ -244,6 +243,49 @@ def test_max_cost_stops_the_run_cleanly_and_it_goes_on(words_dsn: str, llm: Open
     assert brain.counts["extraction"] == 10
     assert count(words_dsn, "entity") == 10
     assert float(value(words_dsn, "select sum(cost) from llm_usage")) == pytest.approx(10 * price)
+
+
+def test_summaries_that_exceed_max_cost_let_the_workers_finish(words_dsn: str, llm: OpenAIServer) -> None:
+    """In the middle of a run: no answer that is under way, and so paid for, is thrown away."""
+    brain = think(llm, extraction=lambda request: Reply(usual(request).text, usage=(1000, 100), delay=0.4))
+    text = "\n\n".join(
+        f"Alder told story {n} of the long way round the cape with a cargo of tea and men." for n in range(30)
+    )
+    settings: dict[str, Any] = {
+        "llm_model": "openai/gpt-4o-mini", "llm_concurrency": 4, "claim_batch": 4, "refresh_chunks": 4,
+        "summary_fragments": 2, "max_output_tokens": 100, "max_cost": 0.0035, **ONE,
+    }  # fmt: skip
+    brain.replies["summary"] = Reply("Alder told stories.", usage=(10_000, 1_000))
+    with pytest.raises(BudgetError):
+        ingest(words_dsn, llm, text, **settings)
+    assert brain.counts["summary"] >= 1
+    assert 4 < brain.counts["extraction"] < 30
+    assert llm.aborted == 0
+    assert count(words_dsn, "chunk", "extracted_at is not null") == brain.counts["extraction"]
+    assert (
+        count(words_dsn, "chunk", "lease_until is not null")
+        == count(words_dsn, "stale", "lease_until is not null")
+        == 0
+    )
+
+
+def test_a_refresh_that_fails_in_the_middle_is_put_off(words_dsn: str, llm: OpenAIServer) -> None:
+    class Dying(WordEmbedder):
+        failed = 0
+
+        async def embed(self, texts: Any, kind: Any) -> Any:
+            if not self.failed and any(
+                "\n" in text.strip() for text in texts
+            ):  # a profile: the name, then the description
+                self.failed += 1
+                raise ModelError("the embedding server is gone")
+            return await super().embed(texts, kind)
+
+    think(llm, extraction=lambda request: Reply(usual(request).text, delay=0.3))
+    embedder = Dying()
+    report = ingest(words_dsn, llm, **ONE, embedder=embedder, refresh_chunks=2, claim_batch=2, llm_concurrency=2)
+    assert (report.failures, embedder.failed) == ((), 1)
+    assert count(words_dsn, "entity_vector") == 10
 
 
 def test_max_cost_of_a_question(words_dsn: str, llm: OpenAIServer) -> None:
@@ -280,7 +322,7 @@ def test_cancelling_gives_everything_back(words_dsn: str, llm: OpenAIServer) -> 
 
     async def work(rag: PgRAG) -> None:
         task = asyncio.ensure_future(rag.ingest([Document("a", TEN)]))
-        while count(words_dsn, "llm_cache") < 9:
+        while count(words_dsn, "llm_cache") < 9:  # noqa: ASYNC110 - another thread's rows
             await asyncio.sleep(0.02)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

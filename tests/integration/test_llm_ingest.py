@@ -24,7 +24,7 @@ from pgrag.types import IngestReport
 from tests.support.llm import KEY, NOTHING, enclosed, llm_rag, llm_settings, record, think, using
 from tests.support.models import WordEmbedder
 from tests.support.openai_server import OpenAIServer, Reply, Request
-from tests.support.rag import count, rows, value
+from tests.support.rag import count, database_text, rows, value
 
 PROJECT = Path(__file__).resolve().parents[2]
 NAMES = ("Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Gorse", "Hazel")
@@ -106,7 +106,7 @@ def test_the_request_holds_text_headings_types_and_language_and_asks_for_the_sch
 
 
 def test_nothing_is_asked_again(words_dsn: str, llm: OpenAIServer) -> None:
-    """Unchanged, under another uri, after a change elsewhere in the document, and with its rows gone but the cache there."""
+    """Unchanged, under another uri, after a change elsewhere in the document, with its rows gone but not the cache."""
     brain = think(llm)
     ingest(words_dsn, llm, {"a": VOYAGES})
     before = rows(words_dsn, "select name, description, degree from entities order by name")
@@ -233,15 +233,16 @@ def test_what_is_dropped_or_mended_is_in_the_report(words_dsn: str, llm: OpenAIS
     found["entities"] += [{"name": "Brindlewake", "type": "artifact", "description": "A ferry."},
                           {"name": "x" * 5000, "type": "other", "description": "long"}]  # fmt: skip
     found["relations"] += [
-        {"source": "Alder", "target": "Hallowmere Marine", "keywords": [], "description": "Out of the example.", "strength": 1},
-        {"source": "Alder", "target": "ALDER", "keywords": [], "description": "With himself.", "strength": 1},
+        {"source": "Alder", "target": target, "keywords": [], "description": f"Alder and {target}.", "strength": 1}
+        for target in ("Hallowmere Marine", "ALDER")
     ]
     found["keywords"] = ["ferry grounding", "hiring"]
     broken = json.dumps(found)[:-1].replace('"strength": 8}', '"strength": 8,}') + "}"
     think(llm, extraction=Reply(f"Here it is:\n```json\n{broken}\n```"))
     report = ingest(words_dsn, llm, {"a": "Alder hired Birch."})
     assert report.dropped == {
-        "from the prompt's example": 3, "name too long": 1, "self loop": 1, "mended: broken JSON": 1, "mended: code fence": 1, "mended: prose around JSON": 1,
+        "from the prompt's example": 3, "name too long": 1, "self loop": 1, "mended: broken JSON": 1,
+        "mended: code fence": 1, "mended: prose around JSON": 1,
     }  # fmt: skip
     assert sorted(name for (name,) in rows(words_dsn, "select name from entity")) == ["Alder", "Birch"]
     assert value(words_dsn, "select keywords from chunk") == ["hiring"]
@@ -286,19 +287,15 @@ def test_keys_are_in_no_log_no_row_and_no_error(
     assert "bad request" in database_text(words_dsn), "the scan sees what is there"
 
 
-def database_text(dsn: str) -> str:
-    """Everything in the tables of the workspace, as text."""
-    tables = rows(dsn, "select tablename from pg_tables where schemaname = 'pgrag'")
-    return "\n".join(str(row) for (table,) in tables for row in rows(dsn, f'select t::text from "{table}" t'))
-
-
 # ---------------------------------------------------------------- deletion
 
 
 def test_no_word_of_a_deleted_document_is_left(words_dsn: str, llm: OpenAIServer) -> None:
     """Two documents share an entity; one goes, with answers, extractions and summaries made from it in the cache."""
     secret = "Zebulon secretly paid Alder in Quetzal. Zebulon trusts Alder."
-    open_ = "\n\n".join(f"Alder praised Birch{i} for all that was done in the long winter of the year {1800 + i}." for i in range(9))
+    open_ = "\n\n".join(
+        f"Alder praised Birch{i} for all that was done in the long winter of the year {1800 + i}." for i in range(9)
+    )
     brain = think(llm, answer=lambda request: Reply(enclosed(request, "sources")))
     brain.replies["summary"] = lambda request: Reply(f"All of it: {enclosed(request, 'notes')}")
     history = [{"role": "assistant", "content": "Zebulon paid in Quetzal."}]
@@ -382,10 +379,11 @@ def test_an_embedding_server_that_dies_half_way_leaves_no_half_state(words_dsn: 
             return await super().embed(texts, kind)
 
     with pytest.raises(ModelError, match="the embedding server is gone"):
-        ingest(words_dsn, llm, {"a": VOYAGES}, embedder=Dying(), embedding_batch=4, refresh_chunks=10_000, claim_batch=4)
+        ingest(
+            words_dsn, llm, {"a": VOYAGES}, embedder=Dying(), embedding_batch=4, refresh_chunks=10_000, claim_batch=4
+        )
     assert count(words_dsn, "chunk", "extracted_at is not null") == 4
-    asyncio.run(using(llm_rag(words_dsn, llm), lambda rag: rag.retry()))
-    report = ingest(words_dsn, llm, {"a": VOYAGES})
+    report = asyncio.run(using(llm_rag(words_dsn, llm), lambda rag: rag.retry()))
     assert report.failures == ()
     assert count(words_dsn, "entity_vector") == count(words_dsn, "entity") == 8
     assert count(words_dsn, "stale") == 0

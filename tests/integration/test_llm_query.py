@@ -101,7 +101,12 @@ def test_each_call_has_its_own_model(words_dsn: str, llm: OpenAIServer) -> None:
     brain = think(llm)
 
     async def work(rag: PgRAG) -> list[Any]:
-        await rag.ingest([*TEXTS, Document("long", "\n\n".join(f"Zoe{i} met Yew on the long road to the far market." for i in range(9)))])
+        await rag.ingest(
+            [
+                *TEXTS,
+                Document("long", "\n\n".join(f"Zoe{i} met Yew on the long road to the far market." for i in range(9))),
+            ]
+        )
         await rag.query(QUESTION)
         return await rag.usage()
 
@@ -135,7 +140,8 @@ LONG = "What is it that they all were told of by the others at last?"
          Keywords(("Birch",), ("hiring",))),
         ('import json\nresult = {"high_level_keywords": ["hiring"], "low_level_keywords": ["Birch"]}\nprint(result)',
          Keywords(("Birch",), ("hiring",))),
-        ('Sure! {"high_level_keywords": ["hiring"], "low_level_keywords": ["Birch", "Ced', Keywords(("Birch",), ("hiring",))),
+        ('Sure! {"high_level_keywords": ["hiring"], "low_level_keywords": ["Birch", "Ced',
+         Keywords(("Birch",), ("hiring",))),
     ],
 )  # fmt: skip
 def test_keyword_answers_of_every_kind(words_dsn: str, llm: OpenAIServer, answer: str, keywords: Keywords) -> None:
@@ -223,25 +229,25 @@ def test_all_messages_together_keep_to_the_budget(words_dsn: str, llm: OpenAISer
         f"silk 丝绸 for the markets of the far north, where Dogwood{i % 3} paid them." for i in range(60)
     )  # fmt: skip
     brain = think(llm)
-    budgets = [100, 300, 600, 800, 1000, 1500, 2500, 5000, 30_000]
+    refused = [100, 200, 300]
+    budgets = [*refused, 600, 700, 800, 1000, 1500, 2500, 5000, 30_000]
 
     async def work(rag: PgRAG) -> dict[int, int]:
         await rag.ingest([Document("a", text)])
         sizes: dict[int, int] = {}
         for budget in budgets:
             brain.forget()
-            try:
-                await rag.query(question, max_total_tokens=budget, conversation_history=history)
-            except UsageError as error:
-                assert "max_total_tokens" in str(error)
+            if budget in refused:
+                with pytest.raises(UsageError, match="max_total_tokens"):
+                    await rag.query(question, max_total_tokens=budget, conversation_history=history)
                 continue
+            await rag.query(question, max_total_tokens=budget, conversation_history=history)
             (request,) = brain.of("answer")
             sizes[budget] = sum(tokenizer.count_many(m["content"] for m in request.body["messages"]))
         return sizes
 
     sizes = asyncio.run(using(llm_rag(words_dsn, llm, chunk_tokens=64), work))
     assert [budget for budget, size in sizes.items() if size > budget] == []
-    assert set(sizes) >= set(budgets[4:]), "too small is refused, what is left is used"
     assert sizes[2500] > 2000, "the budget is used"
     assert len(set(sizes.values())) > 3
 
@@ -271,9 +277,9 @@ def test_no_answer_is_an_error_that_is_asked_again(words_dsn: str, llm: OpenAISe
     async def work(rag: PgRAG) -> str:
         with pytest.raises(ModelError, match="raise max_output_tokens" if text else "no answer: ask again"):
             await rag.query(QUESTION)
+        stream = aiter(await rag.stream(QUESTION))
         with pytest.raises(ModelError, match="wrote no answer"):
-            async for _ in await rag.stream(QUESTION):
-                raise AssertionError("no piece")
+            await anext(stream)
         answer: str = (await rag.query(QUESTION)).answer
         return answer
 
@@ -355,10 +361,10 @@ def test_stopping_early_ends_the_request_counts_it_and_keeps_nothing(words_dsn: 
 
 def test_a_stream_that_breaks_says_so(words_dsn: str, llm: OpenAIServer) -> None:
     async def work(rag: PgRAG) -> list[str]:
-        pieces = []
+        stream = aiter(await rag.stream(QUESTION))
+        pieces = [await anext(stream), await anext(stream)]
         with pytest.raises(ModelError, match="openai/scripted"):
-            async for piece in await rag.stream(QUESTION):
-                pieces.append(piece)
+            await anext(stream)
         return pieces
 
     pieces, _ = after_ingest(words_dsn, llm, work, {"answer": Reply("Alder hired Birch away", cut=2)})

@@ -15,7 +15,7 @@ from pgrag.errors import ModelAccessError
 from pgrag.tokens import Tokenizer
 from tests.support.llm import Brain, enclosed, llm_rag, think, using
 from tests.support.openai_server import OpenAIServer, Reply, Request, failing
-from tests.support.rag import count, rows, value
+from tests.support.rag import count, database_text, rows, value
 
 DEEDS = ("built", "sold", "sailed", "lost", "found", "moored", "painted", "named", "burned", "raised", "leased", "won")
 
@@ -139,7 +139,9 @@ def test_again_from_the_fragments_when_a_summarised_one_went(words_dsn: str, llm
 
 def test_too_many_notes_for_one_context_are_summarised_in_groups(words_dsn: str, llm: OpenAIServer) -> None:
     brain = think(llm)
-    brain.replies["summary"] = lambda request: Reply(f"Alder did {len(notes_of(request))} things, {notes_of(request)[0]}")
+    brain.replies["summary"] = lambda request: Reply(
+        f"Alder did {len(notes_of(request))} things, {notes_of(request)[0]}"
+    )
     tokenizer = Tokenizer("o200k_base")
     padding = "and it was told in every tavern of the coast for many years to come, by those who were there"
     many = [Document(f"d{n}", f"{deed(n)[:-1]} {padding}.") for n in range(24)]
@@ -163,7 +165,9 @@ def test_two_refreshers_never_pay_for_one_summary(words_dsn: str, llm: OpenAISer
 
     async def work(rag: PgRAG) -> None:
         names = ("Alder", "Birch", "Cedar", "Elm")
-        await rag.ingest([Document(f"{name}-{n}", f"{name} told story number {n}.") for name in names for n in range(9)])
+        await rag.ingest(
+            [Document(f"{name}-{n}", f"{name} told story number {n}.") for name in names for n in range(9)]
+        )
         rows(words_dsn, "update entity set summary = null")
         rows(words_dsn, "update mention set summarised = false")
         rows(words_dsn, "delete from llm_cache where purpose = 'summary'")
@@ -210,9 +214,7 @@ def test_nothing_is_kept_of_a_source_deleted_while_the_summary_is_written(words_
         await rag.ingest([*deeds(*range(8)), Document("secret", "Alder met a man from Quetzal.")])
 
     run(words_dsn, llm, work)
-    tables = rows(words_dsn, "select tablename from pg_tables where schemaname = 'pgrag'")
-    left = "\n".join(str(row) for (table,) in tables for row in rows(words_dsn, f'select t::text from "{table}" t'))
-    assert "quetzal" not in left.casefold()
+    assert "quetzal" not in database_text(words_dsn).casefold()
     first, second = brain.of("summary")
     assert len(notes_of(first)) == 9
     assert sorted(notes_of(second)) == sorted(map(deed, range(8)))
@@ -228,7 +230,9 @@ def test_a_note_that_comes_while_the_summary_is_written_is_not_lost(words_dsn: s
     def reply(request: Request) -> Reply:
         if not done:
             done.append(1)
-            asyncio.run(using(llm_rag(words_dsn, llm, refresh_seconds=60.0, gleaning=0), lambda rag: rag.ingest(deeds(8))))
+            asyncio.run(
+                using(llm_rag(words_dsn, llm, refresh_seconds=60.0, gleaning=0), lambda rag: rag.ingest(deeds(8)))
+            )
         return Reply(f"Alder is told of in {len(notes_of(request))} notes.")
 
     think(llm, summary=reply)

@@ -200,4 +200,10 @@ def test_a_stream_that_is_left_ends_its_request_and_one_that_fails_says_why(word
                 list(rag.stream("Whom met Birch?"))
             with pytest.raises(PgragError, match="the question is empty"):
                 rag.stream("")
+            brain.replies["answer"] = Reply(" ".join(["word"] * 200), piece_delay=0.05)
+            unread = iter(rag.stream("Whom met Cedar?"))
+            assert next(unread) == "word"
+        assert time.monotonic() - started < 10, "closing does not wait for it"
+        with pytest.raises(UsageError, match="not open"):
+            next(unread)
     assert pgrag_threads() == []

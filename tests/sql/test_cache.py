@@ -75,6 +75,39 @@ def test_a_response_stored_while_its_source_is_deleted_is_not_kept(workspace: Wo
     assert workspace.one("select sum(calls) from pgrag.llm_usage") == 1
 
 
+def test_an_answer_is_kept_only_while_the_texts_are_those_it_was_asked_for(workspace: Workspace) -> None:
+    put = "select pgrag.put_cached($1, $2, 'answer', 'm', 'r', 1, 1, 0, '{}', $3)"
+    states = [workspace.one("select pgrag.corpus_state()")]
+    for change in (lambda: workspace.put(document("u", "one")), lambda: workspace.put(document("v", "two")),
+                   lambda: workspace.put(document("u", "three")), lambda: workspace.delete("v")):  # fmt: skip
+        change()
+        workspace.rows(put, CODE, f"late {len(states)}", states[-1])
+        states.append(workspace.one("select pgrag.corpus_state()"))
+        workspace.rows(put, CODE, "in time", states[-1])
+        assert workspace.cache_keys() == {"in time"}
+    assert len(set(states)) == 5
+    assert workspace.one("select sum(calls) from pgrag.llm_usage") == 8
+
+
+@pytest.mark.parametrize("first_is_the_deletion", [True, False])
+def test_an_answer_stored_while_a_document_is_deleted_is_not_kept(
+    workspace: Workspace, first_is_the_deletion: bool
+) -> None:
+    workspace.put(document("u", "one"), document("v", "two"))
+    state = workspace.one("select pgrag.corpus_state()")
+
+    async def delete(store: Store) -> None:
+        await store.delete_documents(["u"])
+
+    async def put(store: Store) -> None:
+        await store.put_cached("k", "answer", "m", "says one", 1, 1, Decimal(0), [], state)
+
+    first, second = (delete, put) if first_is_the_deletion else (put, delete)
+    asyncio.run(while_open(workspace.dsn, first, second))
+    assert workspace.cache_keys() == set()
+    assert workspace.one("select sum(calls) from pgrag.llm_usage") == 1
+
+
 def test_another_release_may_not_write(workspace: Workspace) -> None:
     with pytest.raises(asyncpg.PostgresError) as raised:
         workspace.rows(PUT, "other", "k", "p", "m", "r", 1, 1, 0, [])

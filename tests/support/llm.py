@@ -32,7 +32,7 @@ def purpose_of(request: Request) -> Purpose:
     """Which of pgrag's calls a chat request is."""
     messages = request.body["messages"]
     first = messages[0]["content"] if messages[0]["role"] == "system" else ""
-    found = next((purpose for begins, purpose in BEGINS if first.startswith(begins)), "bypass")
+    found: Purpose = next((purpose for begins, purpose in BEGINS if first.startswith(begins)), "bypass")
     return "gleaning" if found == "extraction" and len(messages) > 2 else found
 
 
@@ -88,7 +88,8 @@ class Brain:
             names = re.findall(r"\b[A-Z][\w-]*", enclosed(request, "question"))
             return Reply(json.dumps({"high_level_keywords": ["voyages"], "low_level_keywords": names[1:] or names}))
         if purpose == "summary":
-            return Reply(f"{enclosed(request, 'subject')} is told of in {enclosed(request, 'notes').count('- ')} notes.")
+            notes = enclosed(request, "notes").splitlines()
+            return Reply(f"{enclosed(request, 'subject')} is told of in {len(notes)} notes.")
         return Reply("They sailed [1].")
 
     @property

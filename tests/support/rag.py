@@ -115,6 +115,16 @@ def count(dsn: str, table: str, where: str = "true") -> int:
     return found
 
 
+def database_text(dsn: str, schema: str = "pgrag") -> str:
+    """Everything in the tables of a workspace, as text."""
+    tables = rows(dsn, "select tablename from pg_tables where schemaname = %s", schema, schema=schema)
+    return "\n".join(
+        str(row)
+        for (table,) in tables
+        for row in rows(dsn, f'select t::text from "{table}" t', schema=schema)  # noqa: S608 - names of our tables
+    )
+
+
 def graph(dsn: str, schema: str = "pgrag") -> dict[str, list[tuple[Any, ...]]]:
     """Everything that was found in the documents, without ids: equal for equal graphs."""
     parts = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgrag.llm.mend import MAX_DEPTH, mend, without_thinking
+from pgrag.llm.mend import MAX_DEPTH, may_be_thinking, mend, without_thinking
 
 PIECES = [
     "<think>", "</think>", "```json\n", "```\n", "{", "}", "[", "]", '"', "'", ":", ",", "\\", "\n", " ", "“", "：",
@@ -134,3 +134,16 @@ def test_json_comes_through_a_fence_as_it_was(value: object) -> None:
     if isinstance(value, dict | list):
         assert values(json.dumps(value)) == [value]
         assert values(f"<think>x</think>\n```json\n{json.dumps(value, indent=1)}\n```") == [value]
+
+
+@pytest.mark.parametrize(
+    ("beginning", "held"),
+    [
+        ("", True), (" \n", True), ("<", True), ("<thi", True), ("<think>", True), ("\n<think>a < b, a > c\n", True),
+        ("<thinking mode='x'>hm", True), ("<think>a</think>", False), ("<think>a</think>Alder", False),
+        ("Alder", False), ("Alder wrote <think>", False), ("<p>Alder", False), ("<b\nAlder", False),
+        ("<" + "a" * 200, False),
+    ],
+)  # fmt: skip
+def test_a_stream_is_held_back_while_it_may_be_thinking(beginning: str, held: bool) -> None:
+    assert may_be_thinking(beginning) is held
