@@ -133,7 +133,9 @@ class Settings(BaseModel):
     @property
     def description_limits(self) -> tuple[int, int]:
         """Fragments and tokens a description is composed of at most; bare sentences make long ones poor."""
-        return self.description_fragments, self.description_tokens or (1200 if self.llm_model else 300)
+        return self.description_fragments, self.description_tokens or (
+            1200 if self.extraction_model or self.llm_model else 300
+        )
 
     @property
     def schema_name(self) -> str:

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = PYPROJECT["project"]
-MAKE_TARGETS = ("demo", "test", "lint", "bench")
+MAKE_TARGETS = ("demo", "test", "test-model", "lint", "bench")
 
 # What the owner chose, by distribution: the module that carries it, and where it has to be at work.
 CHOSEN = {
