@@ -269,7 +269,6 @@ class FactRow(Base):
         ForeignKey("relation.id", ondelete="SET NULL"), comment="the relation it supports (derived from its entities)"
     )
     text: Mapped[str] = mapped_column()
-    context: Mapped[str] = mapped_column(server_default="", comment="put before the text when it is embedded")
     keywords: Mapped[list[str]] = _texts("kinds of relation, themes")
     strength: Mapped[float] = mapped_column(server_default=sql("1"))
     tokens: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="tokens of the text")

@@ -154,7 +154,7 @@ class Store:
         """Stores results in one transaction; returns the chunks whose lease still held."""
         chunks = Columns(("chunk", "token", "keywords", "vector"))
         mentions = Columns(("chunk", "key", "name", "type", "description", "tokens"))
-        facts = Columns(("chunk", "ordinal", "text", "context", "keywords", "strength", "tokens", "vector"))
+        facts = Columns(("chunk", "ordinal", "text", "keywords", "strength", "tokens", "vector"))
         parts = Columns(("chunk", "ordinal", "key", "role"))
         for result in sorted(results, key=lambda r: r.claimed.id):
             chunk_id = result.claimed.id
@@ -165,8 +165,8 @@ class Store:
             vectors = self._vectors(result.fact_vectors)
             for ordinal, (fact, fact_vector) in enumerate(zip(result.facts, vectors, strict=True)):
                 facts.add(
-                    chunk_id, ordinal, clean(fact.text), clean(fact.context), _json(list(fact.keywords)), fact.strength,
-                    fact.tokens, fact_vector,
+                    chunk_id, ordinal, clean(fact.text), _json(list(fact.keywords)), fact.strength, fact.tokens,
+                    fact_vector,
                 )  # fmt: skip
                 for key, role in fact.entities:
                     parts.add(chunk_id, ordinal, clean(key), role)

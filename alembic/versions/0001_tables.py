@@ -326,9 +326,6 @@ def upgrade() -> None:
         sa.Column("relation_id", sa.BigInteger(), comment="the relation it supports (derived from its entities)"),
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column(
-            "context", sa.Text(), server_default="", nullable=False, comment="put before the text when it is embedded"
-        ),
-        sa.Column(
             "keywords",
             pg.ARRAY(sa.Text()),
             server_default=sa.text("'{}'"),

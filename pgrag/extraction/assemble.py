@@ -70,8 +70,7 @@ def _fact(fact: ExtractedFact, mentions: dict[str, MentionRecord], dropped: Coun
         mentions.setdefault(key, MentionRecord(key, display_name(entity.name), "", "", 0))
         entities[key, role.value] = None
     strength = fact.strength if 0 < fact.strength <= MAX_STRENGTH else 1.0  # a NaN would spoil the sum of a relation
-    parts = _without_repeats(list(entities))
-    return FactRecord(text, _keywords(fact.keywords), strength, 0, parts, clean(fact.context).strip())
+    return FactRecord(text, _keywords(fact.keywords), strength, 0, _without_repeats(list(entities)))
 
 
 def _without_repeats(entities: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
