@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NOTHING_FOUND = "Nothing was found."
 MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
 
@@ -106,7 +107,7 @@ class QuotingAnswerer:
         chunks = asked.retrieval.chunks
         number = {c.id: n for n, c in enumerate(chunks, 1)}
         if not number or asked.vector is None:
-            return "Nothing was found."
+            return NOTHING_FOUND
         facts = await self._store.rank_facts(asked.vector, list(number), 200)
         best: dict[int, str] = {}
         for chunk_id, text, _ in facts:
@@ -160,6 +161,8 @@ class LLMAnswerer:
 
     async def answer(self, asked: Asked) -> str:
         """Without the model's thoughts. Raises ModelError, also when nothing is left, and BudgetError."""
+        if asked.context == "":  # searched, and nothing found: a model could only invent
+            return NOTHING_FOUND
         result = await self._gateway.chat(
             "answer",
             asked.prompt,
@@ -171,6 +174,9 @@ class LLMAnswerer:
 
     async def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
         """The answer in pieces as the model writes them, without a block of thoughts before. Raises as `answer`."""
+        if asked.context == "":
+            yield NOTHING_FOUND
+            return
         started = self._gateway.stream(
             "answer", asked.prompt, model=self._model, state=asked.state, usable=_holds_an_answer
         )

@@ -78,6 +78,17 @@ def test_the_callers_keywords_spare_the_first_call(words_dsn: str, llm: OpenAISe
     assert result.retrieval.entities[0].name == "Elm"
 
 
+def test_no_answer_is_asked_for_where_nothing_was_found(words_dsn: str, llm: OpenAIServer) -> None:
+    async def work(rag: PgRAG) -> Any:
+        await rag.delete([document.uri for document in TEXTS])
+        told = await rag.query(QUESTION)
+        return told, [piece async for piece in await rag.stream(QUESTION)]
+
+    (told, pieces), brain = after_ingest(words_dsn, llm, work)
+    assert (told.answer, told.references, pieces) == ("Nothing was found.", (), ["Nothing was found."])
+    assert brain.counts["answer"] == 0
+
+
 def test_bypass_asks_the_model_alone(words_dsn: str, llm: OpenAIServer) -> None:
     history = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
 
