@@ -44,6 +44,10 @@ class ExtractionError(PgragError):
     """One chunk could not be extracted; it is recorded, shown and can be retried."""
 
 
+class UnreadableAnswerError(ExtractionError):
+    """A model answered, and its answer holds nothing that can be used; asking again is paid for again."""
+
+
 class ModelError(PgragError):
     """A model or model server failed, or returned something that cannot be used."""
 

@@ -27,6 +27,7 @@ from pgrag.errors import (
     ModelAccessError,
     ModelError,
     PgragError,
+    UnreadableAnswerError,
     UsageError,
 )
 from pgrag.extraction.assemble import Assembled, assemble
@@ -51,6 +52,7 @@ from pgrag.types import (
 logger = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = 2.0
+UNREADABLE_ATTEMPTS = 2
 PAUSES = (0.025, 1.0)  # seconds between looks at the queue: at first, at most
 PROGRESS_SECONDS = 0.5
 EMPTY = "is empty: there is nothing to ingest"
@@ -99,6 +101,7 @@ class Ingestor:
         refresh_chunks: int = 200,
         refresh_seconds: float = 60.0,
         lease_seconds: float = 300.0,
+        max_attempts: int = 5,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -112,6 +115,7 @@ class Ingestor:
         self._refresh_chunks = refresh_chunks
         self._refresh_seconds = refresh_seconds
         self._lease_seconds = lease_seconds
+        self._max_attempts = max_attempts
         self._settings_digest = hashlib.sha256(f"{chunker.digest}\n{extractor.digest}".encode()).hexdigest()
 
     async def run(
@@ -251,7 +255,7 @@ class Ingestor:
         if len(extracted) != len(claimed):
             raise ExtractionError(f"{self._extractor.label}: {len(extracted)} results for {len(claimed)} chunks")
         good: list[tuple[ClaimedChunk, Assembled]] = []
-        bad: list[tuple[ClaimedChunk, str]] = []
+        bad: list[tuple[ClaimedChunk, PgragError]] = []
         stop: PgragError | None = None
         for chunk, extraction in zip(claimed, extracted, strict=True):
             if isinstance(extraction, Extraction):
@@ -259,7 +263,7 @@ class Ingestor:
             elif isinstance(extraction, BudgetError | ModelAccessError):  # nothing is wrong with the chunk
                 stop = extraction
             else:
-                bad.append((chunk, str(extraction) or type(extraction).__name__))
+                bad.append((chunk, extraction))
         try:
             saved = await self._save(good)
         except PgragError as error:
@@ -272,17 +276,28 @@ class Ingestor:
                 except PgragError as own:
                     if not _is_about_a_chunk(own):
                         raise
-                    bad.append((pair[0], str(own)))
+                    bad.append((pair[0], own))
         for chunk, assembled in good:
             if chunk.id in saved:
                 run.dropped.update(assembled.dropped)
-        if bad:
-            for chunk, reason in bad:
-                logger.warning("%s, chunk %d: %s", chunk.uri, chunk.chunk.ordinal, reason)
-            await self._store.fail_chunks(bad, BACKOFF_SECONDS)
+        await self._fail(bad)
         run.since_refresh += len(saved)
         if stop is not None:
             raise stop
+
+    async def _fail(self, bad: Sequence[tuple[ClaimedChunk, PgragError]]) -> None:
+        """Records failures. What a model wrote and nobody can read is asked for once more: each time is paid for."""
+        for unreadable in (False, True):
+            failures = [
+                (chunk, str(error) or type(error).__name__)
+                for chunk, error in bad
+                if isinstance(error, UnreadableAnswerError) is unreadable
+            ]
+            for chunk, reason in failures:
+                logger.warning("%s, chunk %d: %s", chunk.uri, chunk.chunk.ordinal, reason)
+            if failures:
+                attempts = min(self._max_attempts, UNREADABLE_ATTEMPTS) if unreadable else self._max_attempts
+                await self._store.fail_chunks(failures, BACKOFF_SECONDS, attempts)
 
     async def _save(self, good: Sequence[tuple[ClaimedChunk, Assembled]]) -> set[int]:
         """Embeds and stores; one request for all texts of the batch."""

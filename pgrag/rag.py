@@ -339,6 +339,7 @@ class PgRAG:
             refresh_chunks=s.refresh_chunks,
             refresh_seconds=s.refresh_seconds,
             lease_seconds=s.lease_seconds,
+            max_attempts=s.max_attempts,
         )
 
     async def _refresher(self, store: Store) -> Refresher:

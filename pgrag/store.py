@@ -175,11 +175,13 @@ class Store:
         )
         return set(rows[0][0])
 
-    async def fail_chunks(self, failures: Sequence[tuple[ClaimedChunk, str]], backoff_seconds: float) -> set[int]:
-        """Records why chunks failed; they are tried again later, up to the setting max_attempts."""
+    async def fail_chunks(
+        self, failures: Sequence[tuple[ClaimedChunk, str]], backoff_seconds: float, max_attempts: int | None = None
+    ) -> set[int]:
+        """Records why chunks failed; they are tried again later, up to `max_attempts` (the setting of that name)."""
         rows = await self._call(
             "fail_chunks", self._code, [c.id for c, _ in failures], [c.token for c, _ in failures],
-            [clean(error) for _, error in failures], self._settings.max_attempts, backoff_seconds,
+            [clean(error) for _, error in failures], max_attempts or self._settings.max_attempts, backoff_seconds,
         )  # fmt: skip
         return set(rows[0][0])
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pgrag.errors import ExtractionError
+from pgrag.errors import UnreadableAnswerError
 from pgrag.extraction.collect import CUT_OFF, MALFORMED, Collector
 from pgrag.extraction.delimited import read_delimited, says_nothing_found
 from pgrag.folding import name_key
@@ -54,7 +54,7 @@ def parse_extraction(answer: str, *, finish_reason: str | None, names_in_prompt:
 
     `names_in_prompt` are normal forms (`name_key`) of names of the prompt's examples that the chunk does not hold: they
     are dropped. A model that finds nothing and says so, by empty lists or by the completion mark alone, gives an empty
-    extraction. Raises ExtractionError when there is no usable record: nothing, only thinking, or only prose.
+    extraction. Raises UnreadableAnswerError when there is no usable record: nothing, only thinking, or only prose.
     """
     truncated = finish_reason in CUT
     mended = mend(answer, truncated=truncated)
@@ -71,7 +71,7 @@ def parse_extraction(answer: str, *, finish_reason: str | None, names_in_prompt:
     extraction = collector.extraction()
     reasons += collector.mended
     if not collector.records and not (_is_empty(mended, extraction, said_none) and not cut):
-        raise ExtractionError(_why_nothing(answer, mended, finish_reason, collector.dropped))
+        raise UnreadableAnswerError(_why_nothing(answer, mended, finish_reason, collector.dropped))
     return ParsedExtraction(extraction, dict(reasons), not cut)
 
 

@@ -92,6 +92,14 @@ def test_chunks_are_read_side_by_side(words_dsn: str, llm: OpenAIServer) -> None
 # ---------------------------------------------------------------- what stays
 
 
+def test_an_answer_nobody_can_read_is_paid_for_twice_at_most(words_dsn: str, llm: OpenAIServer) -> None:
+    brain = think(llm, extraction=Reply("I am sorry, I cannot help with that."))
+    report = ingest(words_dsn, llm, **{**ONE, "max_attempts": 5})
+    assert brain.counts == Counter({"extraction": 2 * len(report.failures)})
+    assert len(report.failures) == count(words_dsn, "chunk") == 10
+    assert count(words_dsn, "chunk", "attempts = 2 and retry_at = 'infinity'") == 10
+
+
 @pytest.mark.parametrize(
     ("fault", "words", "settings"),
     [
