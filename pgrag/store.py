@@ -45,6 +45,7 @@ RETRIED = (  # a competitor was in the way, or the connection went: the transact
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.ForeignKeyViolationError,
+    asyncpg.RestrictViolationError,  # what PostgreSQL 18 calls it
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the connection went while it was being set up

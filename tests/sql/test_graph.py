@@ -237,3 +237,16 @@ def test_what_a_deletion_removes_between_two_statements_is_not_left_out(own_work
     assert workspace.one("select last_value from pgrag.interferences") == 2, "the second attempt"
     workspace.refresh()
     assert snapshot(workspace) == expected_graph([doc])
+
+
+@pytest.mark.parametrize("state", ["23001", "23503", "40001", "40P01"])
+def test_a_transaction_that_lost_a_race_is_repeated(own_workspace: Workspace, state: str) -> None:
+    """23001: what PostgreSQL 18 says of a RESTRICT key, where others say 23503."""
+    own_workspace.rows("create sequence pgrag.tries")
+    own_workspace.rows(
+        "create or replace function pgrag.waiting_seconds(p_document bigint[] default null) returns double precision "
+        "language plpgsql as $f$ begin if nextval('pgrag.tries') = 1 then "
+        f"raise exception 'lost' using errcode = '{state}'; end if; return 7; end $f$"
+    )
+    assert own_workspace.do(own_workspace.store.waiting_seconds()) == 7
+    assert own_workspace.one("select last_value from pgrag.tries") == 2
