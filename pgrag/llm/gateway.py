@@ -127,7 +127,7 @@ class Gateway:
         """
         request = _Request(
             purpose,
-            [{k: clean(v) for k, v in message.items()} for message in messages],
+            _cleaned(messages),
             model,
             schema,
             prompt_digest,
@@ -163,7 +163,7 @@ class Gateway:
         """The same answer in pieces, committed with its last piece. What is in the cache comes in one piece."""
         request = _Request(
             purpose,
-            [{k: clean(v) for k, v in message.items()} for message in messages],
+            _cleaned(messages),
             model,
             None,
             prompt_digest,
@@ -274,3 +274,8 @@ def _response_format(schema: Schema) -> Any:
     if isinstance(schema, type):
         return schema
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
+
+
+def _cleaned(messages: Messages) -> list[dict[str, str]]:
+    """Without what neither PostgreSQL nor JSON can hold: the same texts are sent, hashed and kept."""
+    return [{key: clean(value) for key, value in message.items()} for message in messages]
