@@ -1,0 +1,1 @@
+"""How well a workspace answers questions: find, measure, compare, report."""
