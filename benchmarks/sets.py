@@ -72,7 +72,12 @@ class ReadyMade:
     digest = "ready-made 1"
 
     def __init__(self, directory: Path, documents: Sequence[Document]) -> None:
-        said = _triples(directory) if (directory / "triples.jsonl").exists() else _entities_and_relations(directory)
+        if (directory / "triples.jsonl").exists():
+            said = _triples(directory)
+        elif (directory / "relations.jsonl").exists():
+            said = _entities_and_relations(directory)
+        else:
+            raise SystemExit(f"{directory.name} comes without an extraction: leave out --graph")
         self._by_text: dict[str, _Said] = defaultdict(_Said)
         for document in documents:
             here = self._by_text[document.body.strip()]

@@ -42,6 +42,9 @@ class Settings(BaseModel):
     extraction_model: str | None = Field(None, description="model for extraction and summaries; none: llm_model")
     keyword_model: str | None = Field(None, description="model for a question's keywords; none: llm_model")
     answer_model: str | None = Field(None, description="model for answers; none: llm_model")
+    evaluate_model: str | None = Field(
+        None, description="model that judges answers and drafts questions; none: llm_model"
+    )
     llm_api_base: str | None = Field(None, description="URL of the server of these models; none: the provider's own")
     llm_api_key: SecretStr | None = Field(None, description="their key; none: the provider's own variable")
     llm_concurrency: int = Field(4, ge=1, le=1000, description="requests to these models at a time")

@@ -303,7 +303,7 @@ class Ingestor:
         """Embeds and stores; one request for all texts of the batch."""
         if not good:
             return set()
-        texts = [text for chunk, a in good for text in (chunk.chunk.model_text, *(f.text for f in a.facts))]
+        texts = [text for chunk, a in good for text in (chunk.chunk.model_text, *(f.model_text for f in a.facts))]
         vectors = await embed_distinct(self._embedder, texts, self._embedding_batch)
         results: list[ChunkResult] = []
         at = 0

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from pgvector.sqlalchemy import HALFVEC, SPARSEVEC
+from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -32,8 +32,6 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL, TSVECTOR
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.schema import Identity
-
-from pgrag.folding import SPARSE_DIMENSIONS
 
 HNSW_OPTIONS = {"m": 16, "ef_construction": 64}
 
@@ -181,14 +179,13 @@ class ChunkSearch(Base):
         Index("chunk_search_words_idx", "words", postgresql_using="gin"),
         {
             "comment": "Words of chunks (folded by the client) for full-text search",
-            "postgresql_with": {"toast_tuple_target": "4080"},
+            "postgresql_with": {"toast_tuple_target": "8160"},
         },
     )
     chunk_id: Mapped[int] = mapped_column(ForeignKey("chunk.id", ondelete="CASCADE"), primary_key=True)
     length: Mapped[int] = mapped_column(Integer, comment="number of words, repeats included")
-    words: Mapped[Any] = mapped_column(TSVECTOR, comment="the distinct words: finds candidates")
-    bm25: Mapped[Any] = mapped_column(
-        SPARSEVEC(SPARSE_DIMENSIONS), comment="saturated frequency of each word: an inner product gives BM25"
+    words: Mapped[Any] = mapped_column(
+        TSVECTOR, comment="the distinct words; the position of a word is how often the chunk says it, at most 16383"
     )
 
 
@@ -198,7 +195,7 @@ class Lexeme(Base):
     __tablename__ = "lexeme"
     __table_args__ = ({"comment": "Words and the number of chunks holding each; the empty word counts all chunks"},)
     word: Mapped[str] = mapped_column(primary_key=True)
-    term: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="its place in chunk_search.bm25")
+    term: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="hash of the word, from the client")
     chunks: Mapped[int] = mapped_column(comment="chunks that hold the word")
     occurrences: Mapped[int] = mapped_column(
         server_default=sql("0"), comment="only for the empty word: words of all chunks, repeats included"
@@ -269,6 +266,7 @@ class FactRow(Base):
         ForeignKey("relation.id", ondelete="SET NULL"), comment="the relation it supports (derived from its entities)"
     )
     text: Mapped[str] = mapped_column()
+    context: Mapped[str] = mapped_column(server_default="", comment="put before the text when it is embedded")
     keywords: Mapped[list[str]] = _texts("kinds of relation, themes")
     strength: Mapped[float] = mapped_column(server_default=sql("1"))
     tokens: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="tokens of the text")

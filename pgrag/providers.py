@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from decimal import Decimal
 
 from pgrag.answer import Answerer, LLMAnswerer, QuotingAnswerer
 from pgrag.config import Settings
+from pgrag.errors import ConfigError
 from pgrag.extraction.keyless import KeylessExtractor, KeylessKeywords, KeylessModels
 from pgrag.extraction.llm import LLMExtractor
 from pgrag.llm.embeddings import LiteLLMEmbedder
@@ -13,6 +15,7 @@ from pgrag.llm.gateway import Gateway
 from pgrag.llm.keyless import KeylessEmbedder
 from pgrag.llm.keywords import LLMKeywords
 from pgrag.llm.requests import Server
+from pgrag.llm.spending import Bills
 from pgrag.store import Store
 from pgrag.summaries import Summariser
 from pgrag.tokens import Tokenizer
@@ -48,6 +51,10 @@ class Models:
     def spent(self) -> Decimal:
         """US dollars paid through these models so far."""
         return self._gateway.usage.cost
+
+    def tally(self) -> AbstractContextManager[Bills]:
+        """Records what the requests of this task, and of the tasks that it starts, cost until it is closed."""
+        return self._gateway.requests.spending.tally()
 
     @property
     def paid_extraction(self) -> str | None:
@@ -114,6 +121,16 @@ class Models:
         return (
             QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(store, self._gateway, model, tokenizer)
         )
+
+    def evaluator(self, purpose: str) -> tuple[Gateway, str]:
+        """The gateway and the model of setting evaluate_model (or llm_model), for `purpose` in the words of a user.
+
+        Raises ConfigError without an LLM.
+        """
+        model = self._settings.evaluate_model or self._settings.llm_model
+        if model is None:
+            raise ConfigError(f"{purpose} needs an LLM: set PGRAG_LLM_MODEL (or PGRAG_EVALUATE_MODEL)")
+        return self._gateway, model
 
     def summariser(self, tokenizer: Tokenizer) -> Summariser | None:
         """By the setting extraction_model (or llm_model); none without an LLM."""

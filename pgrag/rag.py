@@ -17,6 +17,12 @@ from pgrag.answer import Wishes
 from pgrag.config import Settings, load_settings
 from pgrag.errors import UsageError, WorkspaceError
 from pgrag.estimate import Estimator
+from pgrag.evaluate.drafting import DraftedQuestions, draft_questions
+from pgrag.evaluate.results import EvaluationReport, Question
+from pgrag.evaluate.run import KS, Evaluator
+from pgrag.evaluate.run import Progress as EvaluationProgress
+from pgrag.evaluate.variants import grid, with_baseline
+from pgrag.evaluate.verdicts import check_pair, judged
 from pgrag.folding import clean
 from pgrag.ingest import Ingestor, Progress
 from pgrag.intake import Given, Source
@@ -278,6 +284,54 @@ class PgRAG:
         """The entities, relations and passages for a question, best first; options and errors as `query`."""
         chosen = self._options(mode, options)
         return await (await self._searcher()).retrieve(question, chosen, keywords)
+
+    async def evaluate(
+        self,
+        questions: Sequence[Question],
+        *,
+        modes: Sequence[Mode | str] = (Mode.NAIVE, Mode.MIX),
+        options: Mapping[str, Sequence[Any]] | None = None,
+        baseline: str = "",
+        ks: Sequence[int] = KS,
+        answers: bool = False,
+        response_type: str = RESPONSE_TYPE,
+        judge: tuple[str, str] | None = None,
+        name: str = "",
+        concurrency: int = 4,
+        progress: EvaluationProgress | None = None,
+    ) -> EvaluationReport:
+        """How well the workspace answers questions: by each mode with each combination of the `options`' values.
+
+        Gains are over the `baseline`, the label of a variant (without one: naive). With `answers` it answers too;
+        `response_type` is then the form of the answers, for a language model. `judge` names two variants whose answers
+        an LLM compares. `progress` is told how many of how many questions are done. The run stops at max_cost: the
+        report holds what was done until then. Raises UsageError, WorkspaceError, and BudgetError or ModelAccessError
+        if no question could be done.
+        """
+        variants, base = with_baseline(self.settings, grid(self.settings, modes, options or {}), baseline)
+        if judge is not None:
+            check_pair(judge, [variant.label for variant in variants])
+        llm = None if judge is None else self._models.evaluator("a judge")
+        store = await self._opened()
+        evaluator = Evaluator(
+            store, self.settings, await self._models.embedder(), self._models.keyword_extractor(),
+            self._models.answerer(store, self._tokenizer), self._tokenizer, self._models.tally,
+        )  # fmt: skip
+        report = await evaluator.run(
+            questions, variants, name=name or self.settings.workspace, ks=ks, answers=answers or judge is not None,
+            wishes=Wishes(response_type), baseline=base, concurrency=concurrency, progress=progress,
+        )  # fmt: skip
+        if judge is None or llm is None or "stopped" in report.settings:
+            return report
+        return await judged(report, judge, *llm, await store.corpus_state())
+
+    async def draft_questions(self, count: int) -> DraftedQuestions:
+        """At most `count` questions with answers and evidence, made by an LLM from passages of the workspace.
+
+        Raises UsageError, ConfigError without an LLM, DatabaseError, ModelError, BudgetError.
+        """
+        gateway, model = self._models.evaluator("drafting questions")
+        return await draft_questions(await self._opened(), gateway, model, count)
 
     async def documents(self, status: str | None = None) -> list[DocumentInfo]:
         """The documents, by uri; `status` is pending, complete, failed or empty. Raises UsageError, DatabaseError."""

@@ -81,13 +81,19 @@ class MentionRecord:
 
 @dataclass(frozen=True, slots=True)
 class FactRecord:
-    """A fact with its vector; `entities` are (key, role)."""
+    """A fact; `entities` are (key, role), `context` goes before the text when it is embedded."""
 
     text: str
     keywords: Sequence[str]
     strength: float
     tokens: int
     entities: Sequence[tuple[str, str]]
+    context: str = ""
+
+    @property
+    def model_text(self) -> str:
+        """What is embedded."""
+        return f"{self.context}: {self.text}" if self.context else self.text
 
 
 @dataclass(frozen=True, slots=True)

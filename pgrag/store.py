@@ -155,7 +155,7 @@ class Store:
         """Stores results in one transaction; returns the chunks whose lease still held."""
         chunks = Columns(("chunk", "token", "keywords", "vector"))
         mentions = Columns(("chunk", "key", "name", "type", "description", "tokens"))
-        facts = Columns(("chunk", "ordinal", "text", "keywords", "strength", "tokens", "vector"))
+        facts = Columns(("chunk", "ordinal", "text", "context", "keywords", "strength", "tokens", "vector"))
         parts = Columns(("chunk", "ordinal", "key", "role"))
         for result in sorted(results, key=lambda r: r.claimed.id):
             chunk_id = result.claimed.id
@@ -166,8 +166,8 @@ class Store:
             vectors = self._vectors(result.fact_vectors)
             for ordinal, (fact, fact_vector) in enumerate(zip(result.facts, vectors, strict=True)):
                 facts.add(
-                    chunk_id, ordinal, clean(fact.text), _json(list(fact.keywords)), fact.strength, fact.tokens,
-                    fact_vector,
+                    chunk_id, ordinal, clean(fact.text), clean(fact.context), _json(list(fact.keywords)), fact.strength,
+                    fact.tokens, fact_vector,
                 )  # fmt: skip
                 for key, role in fact.entities:
                     parts.add(chunk_id, ordinal, clean(key), role)
@@ -370,6 +370,13 @@ class Store:
         """(chunk id, fact text, cosine) of the facts of `chunks` nearest to the question, best first."""
         rows = await self._call("rank_facts", self._vectors(question[None])[0], list(chunks), limit)
         return [(row["chunk_id"], row["text"], row["score"]) for row in rows]
+
+    async def draw_passages(self, kind: str, seed: str, limit: int) -> list[asyncpg.Record]:
+        """The passages of at most `limit` draws for questions of a kind, the same for the same texts and seed.
+
+        Rows of draw, subject, chunk_id, uri, ordinal, headings, body.
+        """
+        return await self._call("draw_passages", kind, seed, limit)
 
     async def stats(self) -> Stats:
         """Size and state of the workspace."""

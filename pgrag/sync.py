@@ -110,6 +110,8 @@ class PgRAG:
     query = _blocking(asynchronous.PgRAG.query)
     stream = _streaming(asynchronous.PgRAG.stream)
     retrieve = _blocking(asynchronous.PgRAG.retrieve)
+    evaluate = _blocking(asynchronous.PgRAG.evaluate)
+    draft_questions = _blocking(asynchronous.PgRAG.draft_questions)
     documents = _blocking(asynchronous.PgRAG.documents)
     failures = _blocking(asynchronous.PgRAG.failures)
     usage = _blocking(asynchronous.PgRAG.usage)

@@ -121,12 +121,16 @@ class FactEntity:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFact:
-    """One statement of a chunk: a triple, or a sentence with the entities it names."""
+    """One statement of a chunk: a triple, or a sentence with the entities it names.
+
+    `context` goes before the text when it is embedded: a bare sentence may not say what it is about.
+    """
 
     text: str
     entities: tuple[FactEntity, ...]
     keywords: tuple[str, ...] = ()
     strength: float = 1.0
+    context: str = ""
 
 
 @dataclass(frozen=True, slots=True)

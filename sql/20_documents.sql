@@ -35,46 +35,42 @@ end $f$;
 comment on function settle_documents(bigint[]) is 'Recomputes status and error of documents from their chunks';
 
 -- add_words: word index and counts of new chunks. Rows are locked in word order, so writers never deadlock.
+-- A tsvector holds words of 1 to 2046 bytes, less than 1 MB of them: a chunk beyond that is indexed by the words that it says most.
 create or replace function add_words(p_chunk bigint[], p_word text[], p_term integer[], p_count integer[]) returns void
 language plpgsql
 set search_path from current
 as $f$
 declare
-    v_average real;
+    v_length integer[];
 begin
+    select array_agg(chunk_id), array_agg(word), array_agg(term), array_agg(count), array_agg(length)
+    into p_chunk, p_word, p_term, p_count, v_length
+    from (
+        select t.*, sum(count) over (partition by chunk_id)::integer as length,
+               sum(octet_length(word) + 5) filter (where octet_length(word) between 1 and 2046)
+                   over (partition by chunk_id order by count desc, word collate "C" rows unbounded preceding) as bytes
+        from unnest(p_chunk, p_word, p_term, p_count) as t (chunk_id, word, term, count)
+    ) w
+    where octet_length(word) between 1 and 2046 and bytes < 1048576;
+
     insert into lexeme as l (word, term, chunks, occurrences)
     select w.word, w.term, w.chunks, w.occurrences from (
         select word, min(term) as term, count(distinct chunk_id) as chunks, 0 as occurrences
         from unnest(p_chunk, p_word, p_term) as t (chunk_id, word, term) group by word
         union all
-        select '', 0, count(distinct chunk_id), sum(count)
-        from unnest(p_chunk, p_count) as t (chunk_id, count) having count(*) > 0
+        select '', 0, count(*), sum(length)
+        from (select distinct chunk_id, length from unnest(p_chunk, v_length) as t (chunk_id, length)) c having count(*) > 0
     ) w
     order by w.word collate "C"
     on conflict (word) do update set chunks = l.chunks + excluded.chunks, occurrences = l.occurrences + excluded.occurrences;
 
-    select l.occurrences::real / greatest(l.chunks, 1) into v_average from lexeme l where l.word = '';
-    -- k1 1.2, b .75 (Robertson and Zaragoza 2009); two words that share a hash share a place
-    insert into chunk_search (chunk_id, length, words, bm25)
-    select w.chunk_id, w.length, w.words, v.bm25
-    from (
-        select chunk_id, sum(count)::integer as length, array_to_tsvector(array_agg(word)) as words
-        from unnest(p_chunk, p_word, p_count) as t (chunk_id, word, count) group by chunk_id
-    ) w
-    join (
-        select chunk_id, ('{' || string_agg(term || ':' || (tf * 2.2 / (tf + 1.2 * (.25 + .75 * length / v_average)))::real, ',')
-                          || '}/536870912')::sparsevec as bm25
-        from (
-            select chunk_id, term, sum(count)::real as tf, sum(sum(count)) over (partition by chunk_id)::real as length,
-                   row_number() over (partition by chunk_id order by sum(count) desc, term) as n
-            from unnest(p_chunk, p_term, p_count) as t (chunk_id, term, count) group by chunk_id, term
-        ) t
-        where n <= 16000  -- what a sparsevec may hold
-        group by chunk_id
-    ) v using (chunk_id);
+    insert into chunk_search (chunk_id, length, words)
+    select chunk_id, min(length),
+           string_agg('''' || replace(replace(word, '\', '\\'), '''', '''''') || ''':' || least(count, 16383), ' ')::tsvector
+    from unnest(p_chunk, p_word, p_count, v_length) as t (chunk_id, word, count, length) group by chunk_id;
 end $f$;
 comment on function add_words(bigint[], text[], integer[], integer[]) is
-    'Enters the distinct words of new chunks (parallel arrays: chunk, word, place in the sparse vector, count) into the word index';
+    'Enters the distinct words of new chunks (parallel arrays: chunk, word, hash, count) into the word index';
 
 -- forget_summaries: before chunks go: a summary goes with any text that it was made from
 create or replace function forget_summaries(p_chunk bigint[]) returns void
@@ -133,7 +129,7 @@ begin
     order by l.word collate "C" for update;
     -- a context holds descriptions made from many texts; a question and the turns before it may say what only these texts said.
     -- After the lock, for which put_cached waits.
-    delete from llm_cache k where k.purpose in ('answer', 'keywords');
+    delete from llm_cache k where k.purpose in ('answer', 'keywords', 'evaluate');
     update lexeme l set chunks = l.chunks - w.chunks, occurrences = l.occurrences - w.occurrences
     from (
         select unnest(tsvector_to_array(s.words)) as word, count(*) as chunks, 0 as occurrences

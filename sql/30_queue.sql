@@ -33,8 +33,8 @@ begin
     from unnest(v_chunk, v_twin) as p (chunk_id, twin) join mention m on m.chunk_id = p.twin
     order by m.entity_id, p.chunk_id
     on conflict do nothing;
-    insert into fact (chunk_id, ordinal, relation_id, text, keywords, strength, tokens)
-    select p.chunk_id, f.ordinal, f.relation_id, f.text, f.keywords, f.strength, f.tokens
+    insert into fact (chunk_id, ordinal, relation_id, text, context, keywords, strength, tokens)
+    select p.chunk_id, f.ordinal, f.relation_id, f.text, f.context, f.keywords, f.strength, f.tokens
     from unnest(v_chunk, v_twin) as p (chunk_id, twin) join fact f on f.chunk_id = p.twin
     order by p.chunk_id, f.ordinal
     on conflict do nothing;

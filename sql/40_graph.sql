@@ -108,8 +108,8 @@ comment on function fact_pairs(bigint[]) is 'The two entities each fact relates,
 create or replace function save_extraction(
     p_code text, p_chunk bigint[], p_lease_token uuid[], p_keywords jsonb[], p_vector halfvec[],
     p_m_chunk bigint[], p_m_key text[], p_m_name text[], p_m_type text[], p_m_description text[], p_m_tokens integer[],
-    p_f_chunk bigint[], p_f_ordinal integer[], p_f_text text[], p_f_keywords jsonb[], p_f_strength real[], p_f_tokens integer[],
-    p_f_vector halfvec[],
+    p_f_chunk bigint[], p_f_ordinal integer[], p_f_text text[], p_f_context text[], p_f_keywords jsonb[], p_f_strength real[],
+    p_f_tokens integer[], p_f_vector halfvec[],
     p_e_chunk bigint[], p_e_ordinal integer[], p_e_key text[], p_e_role text[])
 returns bigint[]
 language plpgsql
@@ -152,10 +152,10 @@ begin
     on conflict do nothing;
 
     with made as (
-        insert into fact (chunk_id, ordinal, text, keywords, strength, tokens)
-        select t.chunk_id, t.ordinal, t.text, array(select jsonb_array_elements_text(t.keywords)), t.strength, t.tokens
-        from unnest(p_f_chunk, p_f_ordinal, p_f_text, p_f_keywords, p_f_strength, p_f_tokens)
-             as t (chunk_id, ordinal, text, keywords, strength, tokens)
+        insert into fact (chunk_id, ordinal, text, context, keywords, strength, tokens)
+        select t.chunk_id, t.ordinal, t.text, t.context, array(select jsonb_array_elements_text(t.keywords)), t.strength, t.tokens
+        from unnest(p_f_chunk, p_f_ordinal, p_f_text, p_f_context, p_f_keywords, p_f_strength, p_f_tokens)
+             as t (chunk_id, ordinal, text, context, keywords, strength, tokens)
         where t.chunk_id = any (v_chunk)
         order by t.chunk_id, t.ordinal
         returning id, chunk_id, ordinal
@@ -189,5 +189,5 @@ begin
     return v_chunk;
 end $f$;
 comment on function save_extraction(text, bigint[], uuid[], jsonb[], halfvec[], bigint[], text[], text[], text[], text[], integer[],
-    bigint[], integer[], text[], jsonb[], real[], integer[], halfvec[], bigint[], integer[], text[], text[]) is
+    bigint[], integer[], text[], text[], jsonb[], real[], integer[], halfvec[], bigint[], integer[], text[], text[]) is
     'Stores mentions, facts and vectors of claimed chunks and links them to entities and relations; returns the chunks accepted';

@@ -22,7 +22,7 @@ as $f$
        and not exists (select from chunk_vector v where v.chunk_id = c.id)
      order by c.id limit p_limit)
     union all
-    (select f.id, f.text from fact f
+    (select f.id, concat_ws(': ', nullif(f.context, ''), f.text) from fact f
      where p_kind = 'fact' and f.id > p_after and not exists (select from fact_vector v where v.fact_id = f.id)
      order by f.id limit p_limit)
 $f$;

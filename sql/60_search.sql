@@ -1,5 +1,5 @@
--- Full text: true BM25 on stock PostgreSQL. The word index finds candidates by the rarest words of the question, one inner product
--- of sparse vectors scores each of them exactly; the cost does not grow with the number of chunks.
+-- Full text: true BM25 on stock PostgreSQL. The word index finds candidates by the rarest words of the question; each is scored from
+-- counts alone, with the average length of now, so that no insert or delete makes a score wrong; the cost does not grow with the chunks.
 
 -- search_terms: words of a question, rarest first; a word never seen is rare, one in over 60 % of the chunks says nothing
 create or replace function search_terms(p_word text[])
@@ -18,7 +18,7 @@ $f$;
 comment on function search_terms(text[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
 
 -- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
--- frequencies sum to p_budget at most; the rarest in any case) and those with two of the next three words
+-- frequencies sum to p_budget at most; the rarest in any case) and others with two of the next three words
 create or replace function search_words(p_word text[], p_limit integer default 100, p_budget integer default 600)
 returns table (chunk_id bigint, score double precision)
 language plpgsql stable rows 100
@@ -31,7 +31,10 @@ as $f$
 declare
     v_rare tsquery;
     v_pairs tsquery;
-    v_weights sparsevec;
+    v_all boolean;
+    v_word text[];
+    v_idf double precision[];
+    v_average double precision;
 begin
     with t as materialized (
         select s.*, sum(s.chunks) over (order by s.n) as total,
@@ -42,20 +45,29 @@ begin
     )
     select (string_agg(q, ' | ') filter (where total <= p_budget or n = 1))::tsquery,
            (select string_agg('(' || a.q || ' & ' || b.q || ')', ' | ') from common a join common b on a.n < b.n)::tsquery,
-           (select ('{' || string_agg(term || ':' || idf::real, ',') || '}/536870912')::sparsevec
-            from (select term, sum(idf) as idf from t group by term) v)
-    into v_rare, v_pairs, v_weights from t;
-    if v_weights is null then
+           bool_or(total <= p_budget), array_agg(word order by n), array_agg(idf order by n)
+    into v_rare, v_pairs, v_all, v_word, v_idf from t;
+    if v_word is null then
         return;
     end if;
+    if v_all then  -- no chunk twice; where not all chunks of the rarest word can be taken, those of a pair come first
+        v_pairs := v_pairs && !!v_rare;
+    else
+        v_rare := coalesce(v_rare && !!v_pairs, v_rare);
+    end if;
+    select l.occurrences::double precision / l.chunks into v_average from lexeme l where l.word = '';
+    -- k1 1.2, b .75 (Robertson and Zaragoza 2009). Words asked for are labelled and the others dropped, for to take all apart is slow.
     return query
-    select c.chunk_id, max(-(c.bm25 <#> v_weights)) as score
+    select c.chunk_id,
+           (select sum(v_idf[array_position(v_word, w.lexeme)] * 2.2 * w.positions[1]
+                       / (w.positions[1] + 1.2 * (.25 + .75 * (c.length / v_average))))
+            from unnest(ts_filter(setweight(c.words, 'A', v_word), '{a}')) w) as score
     from (
-        (select chunk_id, bm25 from chunk_search where words @@ v_rare limit p_budget)
+        (select chunk_id, length, words from chunk_search where words @@ v_rare limit p_budget)
         union all
-        (select chunk_id, bm25 from chunk_search where words @@ v_pairs limit p_budget)
+        (select chunk_id, length, words from chunk_search where words @@ v_pairs limit p_budget)
     ) c
-    group by c.chunk_id order by 2 desc, 1 limit p_limit;
+    order by 2 desc, 1 limit p_limit;
 end $f$;
 comment on function search_words(text[], integer, integer) is 'The best chunks for folded words by BM25, best first';
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import context, op
 from alembic.util import CommandError
-from pgvector.sqlalchemy import HALFVEC, SPARSEVEC
+from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy.dialects import postgresql as pg
 
 revision = "0001"
@@ -171,12 +171,11 @@ def upgrade() -> None:
         "chunk_search",
         sa.Column("chunk_id", sa.BigInteger(), autoincrement=False),
         sa.Column("length", sa.Integer(), nullable=False, comment="number of words, repeats included"),
-        sa.Column("words", pg.TSVECTOR(), nullable=False, comment="the distinct words: finds candidates"),
         sa.Column(
-            "bm25",
-            SPARSEVEC(536_870_912),
+            "words",
+            pg.TSVECTOR(),
             nullable=False,
-            comment="saturated frequency of each word: an inner product gives BM25",
+            comment="the distinct words; the position of a word is how often the chunk says it, at most 16383",
         ),
         sa.PrimaryKeyConstraint("chunk_id", name=op.f("chunk_search_pkey")),
         sa.ForeignKeyConstraint(
@@ -184,7 +183,7 @@ def upgrade() -> None:
         ),
         comment="Words of chunks (folded by the client) for full-text search",
     )
-    op.execute("alter table chunk_search set (toast_tuple_target = 4080)")
+    op.execute("alter table chunk_search set (toast_tuple_target = 8160)")
     op.create_index("chunk_search_words_idx", "chunk_search", ["words"], postgresql_using="gin")
 
     op.create_table(
@@ -195,7 +194,7 @@ def upgrade() -> None:
             sa.Integer(),
             server_default=sa.text("0"),
             nullable=False,
-            comment="its place in chunk_search.bm25",
+            comment="hash of the word, from the client",
         ),
         sa.Column("chunks", sa.BigInteger(), nullable=False, comment="chunks that hold the word"),
         sa.Column(
@@ -325,6 +324,9 @@ def upgrade() -> None:
         sa.Column("ordinal", sa.Integer(), nullable=False, comment="place in the chunk, from 0"),
         sa.Column("relation_id", sa.BigInteger(), comment="the relation it supports (derived from its entities)"),
         sa.Column("text", sa.Text(), nullable=False),
+        sa.Column(
+            "context", sa.Text(), server_default="", nullable=False, comment="put before the text when it is embedded"
+        ),
         sa.Column(
             "keywords",
             pg.ARRAY(sa.Text()),

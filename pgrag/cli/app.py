@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pgrag import __version__
-from pgrag.cli import documents, manage, query
+from pgrag.cli import documents, evaluate, manage, query
 from pgrag.cli.mask import mask, secrets_of
 from pgrag.cli.output import OutputClosedError, emit, emit_json, note, one_line
 from pgrag.cli.session import Session, takes_session
@@ -64,6 +64,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     documents.register(app)
     query.register(app)
+    evaluate.register(app)
     manage.register(app)
     return app
 

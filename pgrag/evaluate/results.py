@@ -67,8 +67,8 @@ class Outcome:
     `recall` and `all_gold` are by k; they, `mrr`, `ndcg` (at 10) and `precision` (context precision: mean of the
     precisions at the ranks of the passages needed) are None without gold; `exact_match` and `f1` are None without
     right answers or when no answer was made. For a question of kind null, `exact_match` is 1 if the answer says that
-    nothing was found. Seconds of retrieval (keywords, embedding, search) and of the answer; tokens as the context counts
-    them and as the models report them; `cost` in US dollars, None where a price is not known.
+    nothing was found. Seconds of retrieval (keywords, embedding, search) and of the answer; tokens as the context
+    counts them and as the models report them; `cost` in US dollars, None where a price is not known.
     """
 
     question: str

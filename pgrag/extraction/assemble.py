@@ -70,7 +70,8 @@ def _fact(fact: ExtractedFact, mentions: dict[str, MentionRecord], dropped: Coun
         mentions.setdefault(key, MentionRecord(key, display_name(entity.name), "", "", 0))
         entities[key, role.value] = None
     strength = fact.strength if 0 < fact.strength <= MAX_STRENGTH else 1.0  # a NaN would spoil the sum of a relation
-    return FactRecord(text, _keywords(fact.keywords), strength, 0, _without_repeats(list(entities)))
+    parts = _without_repeats(list(entities))
+    return FactRecord(text, _keywords(fact.keywords), strength, 0, parts, clean(fact.context).strip())
 
 
 def _without_repeats(entities: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

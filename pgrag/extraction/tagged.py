@@ -158,7 +158,7 @@ def _fact(sentence: Sentence, title: str | None, mentions: _Mentions) -> Extract
     if {Role.SOURCE, Role.TARGET} - set(roles.values()):  # one of the two was dropped, or there is none
         roles = dict.fromkeys(roles, Role.NAMED)
     entities = tuple(FactEntity(name, role) for name, role in roles.items())
-    return ExtractedFact(sentence.text, entities, sentence.keywords)
+    return ExtractedFact(sentence.text, entities, sentence.keywords, context=title or "")
 
 
 def _main_type(types: Counter[str]) -> str:

@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 RESERVED_COMPLETION = 1024  # tokens of an answer under way, for max_cost
 BYTES_A_TOKEN = 3  # of UTF-8 in such estimates; in truth there are about four
-MODEL_SETTINGS = ("extraction_model", "keyword_model", "answer_model", "llm_model", "embedding_model")
+MODEL_SETTINGS = (
+    "extraction_model", "keyword_model", "answer_model", "evaluate_model", "llm_model", "embedding_model",
+)  # fmt: skip
 
 
 class Requests:

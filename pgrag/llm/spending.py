@@ -6,7 +6,8 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from pgrag.errors import BudgetError
@@ -40,6 +41,14 @@ class Bill:
         return self.cost or Decimal(0)
 
 
+@dataclass(slots=True)
+class Bills:
+    """Bills of the requests made while a `tally` was open, and how many answers came from the cache instead."""
+
+    bills: list[Bill] = field(default_factory=list)
+    cached: int = 0
+
+
 class Spending:
     """Adds up bills and refuses what would go over `limit` (US dollars). Safe to share between threads."""
 
@@ -49,12 +58,23 @@ class Spending:
         self._usage = Usage()
         self._reserved = Decimal(0)
         self._warned: set[str] = set()
+        self._tally: ContextVar[Bills | None] = ContextVar(f"pgrag-tally-{id(self)}", default=None)
 
     @property
     def usage(self) -> Usage:
         """The counts so far."""
         with self._lock:
             return self._usage
+
+    @contextmanager
+    def tally(self) -> Iterator[Bills]:
+        """Records the bills of this task, and of the tasks that it starts, until it is closed."""
+        bills = Bills()
+        token = self._tally.set(bills)
+        try:
+            yield bills
+        finally:
+            self._tally.reset(token)
 
     @contextmanager
     def reserve(self, model: str, estimate: Decimal | None) -> Iterator[None]:
@@ -83,6 +103,8 @@ class Spending:
 
     def add(self, bill: Bill) -> None:
         """Counts a paid request."""
+        if (open_tally := self._tally.get()) is not None:
+            open_tally.bills.append(bill)
         with self._lock:
             seen = self._usage
             self._usage = replace(
@@ -96,5 +118,7 @@ class Spending:
 
     def add_cached(self) -> None:
         """Counts an answer that came from the cache."""
+        if (open_tally := self._tally.get()) is not None:
+            open_tally.cached += 1
         with self._lock:
             self._usage = replace(self._usage, cached=self._usage.cached + 1)

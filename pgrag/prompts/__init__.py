@@ -20,10 +20,10 @@ from pgrag.errors import UsageError
 from pgrag.folding import clean, name_key, words
 
 Language = Literal["en", "zh"]
-Name = Literal["extract", "glean", "summarise", "keywords", "answer"]
+Name = Literal["extract", "glean", "summarise", "keywords", "answer", "judge", "draft"]
 Message = dict[str, str]
 
-NAMES: tuple[Name, ...] = ("extract", "glean", "summarise", "keywords", "answer")
+NAMES: tuple[Name, ...] = ("extract", "glean", "summarise", "keywords", "answer", "judge", "draft")
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 RESPONSE_TYPE = "Multiple Paragraphs"
 
@@ -34,6 +34,10 @@ _KANA_HANGUL = re.compile("[\u3040-\u30ff\uac00-\ud7a3]")
 _SPACED_WORD = re.compile(r"[^\W\d_\u2e80-\U0003ffff]{2,}")
 _OWN_LANGUAGE = {"passage": {"en": "the language of the passage", "zh": "文本的语言"},
                  "notes": {"en": "the language of the notes", "zh": "笔记的语言"}}  # fmt: skip
+_DRAFT_PARTS: dict[Language, tuple[str, str]] = {
+    "en": ("All of them speak of this:", "These questions were asked before; ask for something else:"),
+    "zh": ("这些段落都谈到：", "以下问题已经问过，请问别的内容："),
+}
 _NONE: dict[Language, str] = {"en": "none", "zh": "无"}
 
 
@@ -60,7 +64,7 @@ def load(name: Name, language: Language) -> Prompt:
     return Prompt(name, language, system.strip(), user.strip(), hashlib.sha256(text.encode()).hexdigest())
 
 
-def schema(name: Literal["extraction", "keywords"]) -> dict[str, Any]:
+def schema(name: Literal["extraction", "keywords", "judge", "draft"]) -> dict[str, Any]:
     """The JSON schema of an answer, in the subset that strict structured output takes everywhere."""
     text = resources.files(__name__).joinpath(f"{name}.schema.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
@@ -158,6 +162,29 @@ def answer_messages(
         user_prompt=user_prompt.strip() or _NONE[language],
     )
     return [system, *checked_history(history), user]
+
+
+def judge_messages(question: str, answer1: str, answer2: str, *, language: Language) -> list[Message]:
+    """Asks which of two answers is better, by each criterion."""
+    return load("judge", language).messages(
+        question=enclose(question, "question"),
+        answer1=enclose(answer1, "answer 1"),
+        answer2=enclose(answer2, "answer 2"),
+    )
+
+
+def draft_messages(
+    kind: str, passages: Sequence[str], *, language: Language, subject: str = "", asked: Sequence[str] = ()
+) -> list[Message]:
+    """Asks for a question of a kind from passages, about the `subject` they share, other than those `asked` before."""
+    shared, before = _DRAFT_PARTS[language]
+    lines = "\n".join(f"- {' '.join(question.split())}" for question in asked)
+    return load("draft", language).messages(
+        kind=kind,
+        passages="\n\n".join(enclose(text, f"passage {number}") for number, text in enumerate(passages, 1)),
+        subject=f"{shared}\n\n{enclose(subject, 'subject')}\n\n" if subject else "",
+        asked=f"{before}\n\n{enclose(lines, 'asked')}\n\n" if asked else "",
+    )
 
 
 def checked_history(history: Sequence[Message]) -> list[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgrag.errors import DimensionError, ModelError, WorkspaceError
+from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 from tests.support.models import WordEmbedder
 from tests.support.rag import ask, count, extractor, ingest, value, with_rag
 
@@ -52,3 +53,16 @@ def test_an_interrupted_change_goes_on_where_it_stopped(words_dsn: str) -> None:
     assert count(words_dsn, "chunk_vector") == count(words_dsn, "chunk")
     assert count(words_dsn, "fact_vector") == count(words_dsn, "fact")
     assert count(words_dsn, "stale") == 0
+
+
+def test_a_fact_is_embedded_after_its_context_also_the_second_time(words_dsn: str) -> None:
+    def told(chunk: Chunk) -> Extraction:
+        fact = ExtractedFact("It sank.", (FactEntity("Vasa", Role.NAMED),), context="The Vasa")
+        return Extraction((ExtractedMention("Vasa"),), (fact,))
+
+    embedder, again = WordEmbedder(), WordEmbedder(model="other")
+    ingest(words_dsn, {"a": "It sank."}, embedder=embedder, extracts=extractor(told))
+    assert "The Vasa: It sank." in embedder.asked
+    assert value(words_dsn, "select fact || '|' from sources") == "It sank.|"
+    with_rag(words_dsn, lambda rag: rag.reembed(), embedder=again)
+    assert "The Vasa: It sank." in again.asked

@@ -97,20 +97,20 @@ def word_counts(documents: Iterable[NewDocument]) -> dict[str, tuple[int, int]]:
     return {word: (count, 0) for word, count in chunks.items()} | ({"": (every, occurrences)} if every else {})
 
 
-def bm25(documents: list[NewDocument], asked: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
+def bm25(documents: Iterable[NewDocument], asked: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
     """Score of every chunk (by its text) that holds a word asked for; words in over 60 % of the chunks say nothing."""
-    counts = {new.chunk.body: Counter(words(new.chunk.model_text)) for doc in documents for new in doc.chunks}
-    average = sum(sum(c.values()) for c in counts.values()) / len(counts)
+    counted = [(new.chunk.body, Counter(words(new.chunk.model_text))) for doc in documents for new in doc.chunks]
+    chunks = [(body, count) for body, count in counted if count]
+    held = Counter(word for _, count in chunks for word in count)
+    known = {word for word in asked if 0 < held[word] <= max(0.6 * len(chunks), 1)}
+    idf = {word: math.log(1 + (len(chunks) - held[word] + 0.5) / (held[word] + 0.5)) for word in known}
+    words_in_all = sum(count.total() for _, count in chunks)
     scores: dict[str, float] = {}
-    for word in set(asked):
-        n = sum(word in c for c in counts.values())
-        if n > 0.6 * len(counts):
-            continue
-        idf = math.log(1 + (len(counts) - n + 0.5) / (n + 0.5))
-        for body, c in counts.items():
-            if tf := c[word]:
-                length = k1 * (1 - b + b * sum(c.values()) / average)
-                scores[body] = scores.get(body, 0) + idf * tf * (k1 + 1) / (tf + length)
+    for body, count in chunks:
+        length = k1 * (1 - b + b * count.total() * len(chunks) / words_in_all)
+        parts = [idf[word] * count[word] * (k1 + 1) / (count[word] + length) for word in known if count[word]]
+        if parts:
+            scores[body] = math.fsum(parts)
     return scores
 
 

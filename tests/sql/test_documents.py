@@ -279,6 +279,7 @@ def test_no_word_of_a_deleted_document_can_be_read_in_the_schema(workspace: Work
     workspace.cached("k2", "Acme sells bolts", workspace.chunk_ids("kept")[0])
     workspace.cached("k3", "Acme, bolts, plutonium", workspace.chunk_ids("kept")[0], workspace.chunk_ids("secret")[0])
     secret_words = set(words(SECRET.body + " Dossier classified agent Mulder")) - set(words(KEPT.body))
+    secret_words = {word for word in secret_words if not word.isdigit()}  # counts are numbers too
     assert {"plutonium", "zorro", "syndicate", "smuggling", "xylophone", "quokka", "inc"} <= secret_words
     known = texts_of(workspace)
     for word in ("plutonium", "zorro", "dossier", "mulder"):

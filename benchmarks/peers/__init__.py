@@ -1,0 +1,1 @@
+"""Other graph RAG systems, each run in an environment of its own: none is a dependency of pgrag."""

@@ -1,0 +1,107 @@
+"""The environment that LightRAG runs in: a venv with the pinned release, made once and used again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+LIGHTRAG = "1.5.7"
+REQUIREMENTS = (f"lightrag-hku=={LIGHTRAG}", "nano-vectordb==0.0.4.3", "networkx>=3.2,<4")
+# releases of litellm that must not be installed, whoever asks for one
+CONSTRAINTS = ("litellm!=1.82.7,!=1.82.8,!=1.107.*",)
+READY = "requirements.txt"  # written last: what was installed, in full
+CHECK = "import lightrag, nano_vectordb, networkx, tiktoken"
+SPARED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+
+
+class PeerError(Exception):
+    """A peer cannot be installed or failed."""
+
+
+def default_directory() -> Path:
+    """Where environments of peers are kept between runs."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "pgrag-benchmarks"
+
+
+def lightrag_python(directory: Path | None = None) -> Path:
+    """The interpreter of an environment with LightRAG under `directory`, which is made if it is not there.
+
+    Raises PeerError when it cannot be made.
+    """
+    version = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    place = (directory or default_directory()) / f"lightrag-{LIGHTRAG}-{version}"
+    python = place / "bin" / "python"
+    ready, wanted = place / READY, "\n".join((*REQUIREMENTS, *CONSTRAINTS))
+    if ready.is_file() and ready.read_text("utf-8").startswith(wanted) and _runs(python):
+        return python
+    shutil.rmtree(place, ignore_errors=True)  # of an earlier release, or left by an interrupted run
+    try:
+        place.mkdir(parents=True)
+        constraints = place / "constraints.txt"
+        constraints.write_text("\n".join(CONSTRAINTS) + "\n", "utf-8")
+    except OSError as error:
+        raise PeerError(f"cannot make {place}: {error.strerror}") from None
+    print(f"installing LightRAG {LIGHTRAG} into {place} (once)", file=sys.stderr, flush=True)
+    _do([sys.executable, "-m", "venv", str(place)], f"cannot make an environment in {place}")
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    _do(
+        [
+            *pip,
+            "install",
+            "--quiet",
+            "--retries=1",
+            "--only-binary=:all:",
+            f"--constraint={constraints}",
+            *REQUIREMENTS,
+        ],
+        f"pip cannot install LightRAG {LIGHTRAG} (can it reach a package registry?)",
+    )
+    installed = _do([*pip, "freeze"], f"pip does not run in {place}")
+    if not _runs(python):
+        raise PeerError(f"LightRAG {LIGHTRAG} was installed into {place} but cannot be imported")
+    ready.write_text(f"{wanted}\n\n{installed}", "utf-8")
+    return python
+
+
+def peer_variables() -> dict[str, str]:
+    """The environment variables that a peer sees: none that sets an option of it, and tiktoken's files at hand.
+
+    One thread for numpy, as in pgrag's process; what the peer would install by itself at run time is refused.
+    """
+    kept = {name: os.environ[name] for name in SPARED if name in os.environ}
+    tokenizers = os.environ.get("TIKTOKEN_CACHE_DIR", "")
+    if not tokenizers and (litellm := find_spec("litellm")):  # located, not imported: its wheel carries the files
+        for location in litellm.submodule_search_locations or ():
+            tokenizers = str(Path(location) / "litellm_core_utils" / "tokenizers")
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return kept | threads | {"TIKTOKEN_CACHE_DIR": tokenizers, "PIP_NO_INDEX": "1", "PYTHONUTF8": "1"}
+
+
+def run_peer(python: Path, script: Path, arguments: list[str], directory: Path) -> str:
+    """Runs a script in the peer's environment and returns what it printed. Raises PeerError if it fails."""
+    # isolated: a module beside the script must not take the place of the package that it is named after
+    command = [str(python), "-I", str(script), *arguments]
+    return _do(command, f"{script.name} failed", directory, peer_variables())
+
+
+def _runs(python: Path) -> bool:
+    try:
+        return subprocess.run([python, "-I", "-c", CHECK], capture_output=True, env=peer_variables()).returncode == 0
+    except OSError:
+        return False
+
+
+def _do(command: list[str], failure: str, directory: Path | None = None, env: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=directory, env=env)
+    except OSError as error:
+        raise PeerError(f"{failure}: {error.strerror}") from None
+    if done.returncode:
+        lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+        raise PeerError(f"{failure}: {' | '.join(lines[-3:])[-1000:] or f'exit {done.returncode}'}")
+    return done.stdout

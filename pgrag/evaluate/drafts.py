@@ -1,0 +1,152 @@
+"""A drafted question, read from a model's answer and checked against the passages that the model was shown."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pgrag.evaluate.results import Gold, Kind
+from pgrag.folding import clean
+from pgrag.llm.mend import mend
+from pgrag.prompts import language_of
+
+UNREADABLE = "answer that cannot be read"
+PASSAGES_NEEDED: Mapping[Kind, int] = {Kind.SINGLE_FACT: 1, Kind.MULTI_HOP: 2, Kind.AGGREGATION: 3, Kind.THEMATIC: 2}
+MAX_QUESTION = 500  # characters
+MAX_ANSWERS = 5
+MIN_EVIDENCE, MAX_EVIDENCE = 8, 1_000  # folded characters: less is found everywhere, more is no sentence
+
+_OF_THE_TEXT = re.compile(
+    r"\b(?:the|this|that|these|those|each|both|above|given|provided|following)\s+(?:\w+\s+)?"
+    r"(?:text|passage|excerpt|snippet|extract)s?\b|\bpassages?\s+\d|\[\d+\]"
+    r"|\b(?:according to|based on|stated in|mentioned in)\s+(?:the|this|these)\s+"
+    r"(?:documents?|articles?|contexts?|sources?|paragraphs?)\b"
+    r"|(?:这|该|上|本|以上|上述|下列|所给|给定|给出的?)(?:一|两|三|几|些|个)?(?:段|篇)?(?:落|文本|文字|段落|节选|选段|材料|资料)"
+    r"|这段话|(?<![\u3400-\u9fff])文中|原文中?|段落\s*\d|根据(?:文本|段落|上文|本文|资料|材料)",
+    re.IGNORECASE,
+)
+_HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
+_VARIANTS = str.maketrans(
+    dict.fromkeys("‘’ʼ‛`´", "'") | dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‐‑‒–—―−", "-")
+)  # what models write in place of each other
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk as it is shown: its headings, then its text."""
+
+    chunk_id: int
+    uri: str
+    ordinal: int
+    headings: tuple[str, ...]
+    body: str
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return "\n".join((*self.headings, self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A question with answers and gold, or the `problem` for which it is of no use."""
+
+    text: str = ""
+    answers: tuple[str, ...] = ()
+    gold: tuple[Gold, ...] = ()
+    problem: str = ""
+
+
+def read_draft(answer: str, kind: Kind, passages: Sequence[Passage], *, truncated: bool = False) -> Draft:
+    """The question in a model's answer; its evidence stands in a passage, spelled as there. Never raises."""
+    values = [found.value for found in mend(clean(answer), truncated=truncated).values]
+    objects = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    drafted = next((item for item in objects if isinstance(item, dict) and isinstance(item.get("question"), str)), None)
+    if drafted is None:
+        return Draft(problem=UNREADABLE)
+    text = " ".join(drafted["question"].split())
+    answers = _answers(drafted.get("answers", drafted.get("answer")))
+    quoted = _quoted(drafted.get("evidence"))
+    problem = _question_problem(text, passages)
+    if kind == Kind.NULL:
+        return Draft(text, problem=problem or ("question that the passages answer" if answers or quoted else ""))
+    gold: dict[Gold, None] = {}
+    for number, sentence in quoted:
+        found, trouble = _find(number, sentence, passages)
+        problem = problem or trouble
+        if found is not None:
+            gold[found] = None
+    if not problem and not answers:
+        problem = "question without an answer"
+    if not problem and len({(g.document, g.ordinal) for g in gold}) < PASSAGES_NEEDED[kind]:
+        problem = "evidence of too few passages"
+    return Draft(text, answers, tuple(gold), problem)
+
+
+def folded(text: str) -> str:
+    """Without case, width, white space, invisible characters and the shape of quotes and dashes."""
+    return _folded(text)[0]
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """The folded characters, and the place in the text that each comes from."""
+    characters: list[str] = []
+    places: list[int] = []
+    for place, written in enumerate(text):
+        for character in unicodedata.normalize("NFKD", written).casefold().translate(_VARIANTS):
+            if not character.isspace() and unicodedata.category(character) not in ("Cf", "Cc"):
+                characters.append(character)
+                places.append(place)
+    return "".join(characters), places
+
+
+def _question_problem(text: str, passages: Sequence[Passage]) -> str:
+    if not text:
+        return "no question of the kind in the passages"
+    if len(text) > MAX_QUESTION:
+        return "question that is too long"
+    if _OF_THE_TEXT.search(text):
+        return "question that speaks of the text"
+    chinese = language_of("\n".join(passage.text for passage in passages)) == "zh"
+    if (chinese and not _HAN.search(text)) or (not chinese and language_of(text) == "zh"):
+        return "question in another language than the passages"
+    return ""
+
+
+def _find(number: int | None, sentence: str, passages: Sequence[Passage]) -> tuple[Gold | None, str]:
+    """The place of a sentence, first looked for in the passage of that number (from 1)."""
+    wanted = folded(sentence[: 4 * MAX_EVIDENCE])
+    if not MIN_EVIDENCE <= len(wanted) <= MAX_EVIDENCE:
+        return None, "evidence that is no sentence"
+    for passage in sorted(passages, key=lambda passage: number is None or passage is not _numbered(number, passages)):
+        text, places = _folded(passage.body)
+        if (start := text.find(wanted)) >= 0:
+            end = places[start + len(wanted) - 1] + 1
+            while passage.body[end : end + 1] and unicodedata.combining(passage.body[end]):
+                end += 1
+            return Gold(passage.uri, passage.ordinal, passage.body[places[start] : end]), ""
+    return None, "evidence that no passage holds"
+
+
+def _numbered(number: int, passages: Sequence[Passage]) -> Passage | None:
+    return passages[number - 1] if 1 <= number <= len(passages) else None
+
+
+def _answers(value: Any) -> tuple[str, ...]:
+    given = value if isinstance(value, list) else [value]
+    texts = [" ".join(str(item).split()) for item in given if isinstance(item, str | int | float)]
+    return tuple(dict.fromkeys(text for text in texts if text))[:MAX_ANSWERS]
+
+
+def _quoted(value: Any) -> list[tuple[int | None, str]]:
+    """(number of the passage, sentence) of each piece of evidence."""
+    pieces: list[tuple[int | None, str]] = []
+    for item in value if isinstance(value, list) else [value]:
+        text = item.get("text") if isinstance(item, dict) else item
+        if isinstance(text, str) and text.strip():
+            number = str(item.get("passage", "")) if isinstance(item, dict) else ""
+            pieces.append((int(number) if number.isascii() and number.isdigit() and len(number) < 5 else None, text))
+    return pieces
