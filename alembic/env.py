@@ -13,7 +13,7 @@ from alembic.util import CommandError
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import Connection, inspect
 
-from pgrag.config import check_workspace, load_settings
+from pgrag.config import load_settings
 from pgrag.errors import PgragError
 from pgrag.migrate import reading, upgrading
 from pgrag.models import Base
@@ -47,8 +47,7 @@ def run(connection: Connection, schema: str) -> None:
 def run_from_command_line() -> None:
     """Finds workspace and database as `pgrag` does."""
     arguments = context.get_x_argument(as_dictionary=True)
-    workspace = arguments.get("workspace")
-    settings = load_settings({"workspace": check_workspace(str(workspace)) if workspace else None})
+    settings = load_settings({"workspace": arguments.get("workspace") or None})
     command = getattr(context.config.cmd_opts, "cmd", None)
     if command and command[0].__name__ in CHANGES_DATA:
         with upgrading(settings) as upgrade:

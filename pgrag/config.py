@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
-from pgrag.errors import ConfigError, UsageError
+from pgrag.errors import ConfigError
 
 ENV_PREFIX = "PGRAG_"
 FILE_NAME = "pgrag.toml"
@@ -205,10 +204,3 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from None
-
-
-def check_workspace(name: str) -> str:
-    """The name itself, or UsageError if it cannot be a workspace."""
-    if not re.fullmatch(WORKSPACE_PATTERN, name):
-        raise UsageError(f"workspace {name!r}: use a-z, 0-9 and _, starting with a letter, 41 characters at most")
-    return name

@@ -12,12 +12,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any
-from zlib import crc32
 
 from pgrag.errors import UsageError
 
 FOLDING_VERSION = 1
-SPARSE_DIMENSIONS = 2**29
 MAX_WORD = 64
 MAX_NAME = 512
 MAX_DEPTH = 100
@@ -208,11 +206,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _composes(char: str) -> bool:
     return unicodedata.combining(char) > 0 or "\u1160" <= char <= "\u11ff" or char in "\uff9e\uff9f"
-
-
-def term_id(word: str) -> int:
-    """The word's place in a sparse vector of `SPARSE_DIMENSIONS`, from 1 (crc32: the same on every machine)."""
-    return (crc32(word.encode("utf-8", "replace")) & (SPARSE_DIMENSIONS - 1)) + 1
 
 
 # ---------------------------------------------------------------- names in questions

@@ -336,12 +336,8 @@ class Ingestor:
             progress(await self._progress(run))
 
     async def _progress(self, run: _Run) -> IngestProgress:
-        total, done, failed = await self._store.chunk_counts(list(run.documents))
-        counts = await self._store.progress()
-        return IngestProgress(
-            documents=len(run.uris), chunks_total=total, chunks_done=done, chunks_failed=failed,
-            entities=counts["entities"], relations=counts["relations"], facts=counts["facts"], stale=counts["stale"],
-        )  # fmt: skip
+        counts = await self._store.progress(list(run.documents))
+        return IngestProgress(**{**counts, "documents": len(run.uris)})  # those that were skipped too
 
     # ------------------------------------------------------------ reporting
 

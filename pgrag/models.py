@@ -195,7 +195,6 @@ class Lexeme(Base):
     __tablename__ = "lexeme"
     __table_args__ = ({"comment": "Words and the number of chunks holding each; the empty word counts all chunks"},)
     word: Mapped[str] = mapped_column(primary_key=True)
-    term: Mapped[int] = mapped_column(Integer, server_default=sql("0"), comment="hash of the word, from the client")
     chunks: Mapped[int] = mapped_column(comment="chunks that hold the word")
     occurrences: Mapped[int] = mapped_column(
         server_default=sql("0"), comment="only for the empty word: words of all chunks, repeats included"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Literal
+from uuid import UUID
 
 from pgrag.context import entity_line, relation_line
 from pgrag.embedding import embed_distinct
 from pgrag.errors import DatabaseError, ModelAccessError, ModelError
 from pgrag.records import Notes, StaleEntity, StaleRelation
-from pgrag.store import Store
+from pgrag.store import StaleKind, Store
 from pgrag.summaries import Summariser
 from pgrag.tokens import Tokenizer
 from pgrag.types import Embedder, RefreshReport
@@ -57,28 +57,25 @@ class Refresher:
         return RefreshReport(entities, relations)
 
     async def _entities(self, stale: Sequence[StaleEntity]) -> int:
-        async with self._leased("entity", stale):
-            names = {e.id: e.name for e in stale}
-            summaries, noted = await self._summaries(names, self._store.entity_notes)
+        async with self._leased(stale):
+            summaries, noted = await self._summaries("entity", {e.id: e.name for e in stale})
             stale = [replace(e, description=summaries.get(e.id, e.description)) for e in stale]
             tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
             profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
             vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
-            return await self._store.finish_entities(stale, tokens, vectors, summaries, noted)
+            return await self._store.finish_stale("entity", stale, tokens, vectors, summaries, noted)
 
     async def _relations(self, stale: Sequence[StaleRelation]) -> int:
-        async with self._leased("relation", stale):
+        async with self._leased(stale):
             names = {r.id: f"{r.source} - {r.target}" for r in stale}
-            summaries, noted = await self._summaries(names, self._store.relation_notes)
+            summaries, noted = await self._summaries("relation", names)
             stale = [replace(r, description=summaries.get(r.id, r.description)) for r in stale]
             tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
             profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
             vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
-            return await self._store.finish_relations(stale, tokens, vectors, summaries, noted)
+            return await self._store.finish_stale("relation", stale, tokens, vectors, summaries, noted)
 
-    async def _summaries(
-        self, names: Mapping[int, str], notes_of: Callable[[Sequence[int]], Awaitable[list[Notes]]]
-    ) -> tuple[dict[int, str], list[int]]:
+    async def _summaries(self, kind: StaleKind, names: Mapping[int, str]) -> tuple[dict[int, str], list[int]]:
         """Summaries of those whose notes are too many or too long, by id, and the ids of the notes they hold.
 
         One that fails is left out and only logged: a model's trouble with one subject holds up no other.
@@ -86,7 +83,7 @@ class Refresher:
         if self._summariser is None:
             return {}, []
         due: list[tuple[Notes, list[str]]] = []
-        for notes in await notes_of(list(names)):
+        for notes in await self._store.stale_notes(kind, list(names)):
             texts = [*([notes.summary] if notes.summary else []), *notes.notes]
             if self._summariser.due(texts):
                 due.append((notes, texts))
@@ -107,22 +104,26 @@ class Refresher:
         return summaries, noted
 
     @asynccontextmanager
-    async def _leased(
-        self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
-    ) -> AsyncIterator[None]:
-        keeping = asyncio.create_task(self._keep_leases(stale))
+    async def _leased(self, stale: Sequence[StaleEntity] | Sequence[StaleRelation]) -> AsyncIterator[None]:
+        tokens = list({s.lease_token for s in stale})
+        keeping = asyncio.create_task(self._keep_leases(tokens))
         try:
             yield
         except BaseException:  # a cancelled or failed refresh must not keep the next one waiting for its leases
-            await self._store.release_stale(kind, stale)
+            await self._release(tokens)
             raise
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
 
-    async def _keep_leases(self, stale: Sequence[StaleEntity | StaleRelation]) -> None:
+    async def _release(self, tokens: Sequence[UUID]) -> None:
+        try:
+            await self._store.release_stale(tokens)
+        except DatabaseError as error:  # the first error matters more; the leases run out by themselves
+            logger.warning("could not give stale marks back: %s", error)
+
+    async def _keep_leases(self, tokens: Sequence[UUID]) -> None:
         """A model may take longer than a lease: nobody else shall pay for the same summaries meanwhile."""
-        tokens = list({s.lease_token for s in stale})
         while True:
             await asyncio.sleep(self._store.lease_seconds / 3)
             try:

@@ -20,7 +20,7 @@ from pgvector import HalfVector
 
 from pgrag.config import Settings
 from pgrag.errors import DatabaseError, DimensionError
-from pgrag.folding import clean, clean_json, term_id
+from pgrag.folding import clean, clean_json
 from pgrag.pool import quoted, translate
 from pgrag.records import (
     ChunkResult,
@@ -57,6 +57,7 @@ RETRIED = (  # a competitor was in the way, or the connection went: the transact
 ATTEMPTS = 6
 EMPTY: Mapping[int, str] = {}
 
+StaleKind = Literal["entity", "relation"]
 VectorKind = Literal["chunk", "fact"]
 
 
@@ -89,7 +90,7 @@ class Store:
         """Inserts or replaces documents with their chunks in one transaction; equal chunks keep their extraction."""
         docs = Columns(("uri", "title", "mime", "sha256", "metadata", "labels", "body", "published_at"))
         chunks = Columns(("document", "ordinal", "body", "sha256", "start", "end", "page", "headings", "tokens"))
-        words = Columns(("chunk", "word", "term", "count"))
+        words = Columns(("chunk", "word", "count"))
         for number, doc in enumerate(documents, 1):
             docs.add(
                 clean(doc.uri), clean(doc.title), clean(doc.mime), doc.sha256, _json(dict(doc.metadata)),
@@ -101,7 +102,7 @@ class Store:
                     number, c.ordinal, c.body, new.sha256, c.start, c.end, c.page, _json(list(c.headings)), c.tokens
                 )
                 for word, count in new.words.items():
-                    words.add(len(chunks.lists[0]), word, term_id(word), count)
+                    words.add(len(chunks.lists[0]), word, count)
         rows = await self._call(
             "put_documents", self._code, *self._description_limits(), settings_digest,
             *docs.lists, *chunks.lists, *words.lists,
@@ -203,16 +204,9 @@ class Store:
         value = (await self._call("waiting_seconds", _list(documents)))[0][0]
         return None if value is None else float(value)
 
-    async def progress(self) -> Mapping[str, int]:
-        """Counts of the whole workspace for a progress line."""
-        return dict((await self._call("ingest_progress"))[0])
-
-    async def chunk_counts(self, documents: Sequence[int]) -> tuple[int, int, int]:
-        """(all, done, failed) chunks of these documents."""
-        sums = "sum(chunks)::bigint, sum(chunks_done)::bigint, sum(chunks_failed)::bigint"
-        query = f"select {sums} from {self._schema}.documents where id = any ($1)"
-        total, done, failed = (await self._fetch(query, list(documents)))[0]
-        return total or 0, done or 0, failed or 0
+    async def progress(self, documents: Sequence[int] | None = None) -> Mapping[str, int]:
+        """Counts for a progress line: of these documents and their chunks, or of all; the rest of the workspace."""
+        return dict((await self._call("ingest_progress", _list(documents)))[0])
 
     async def failures(self) -> list[Mapping[str, Any]]:
         """Chunks that failed, with the reason."""
@@ -234,42 +228,30 @@ class Store:
         )
         return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
 
-    async def entity_notes(self, entities: Sequence[int]) -> list[Notes]:
-        """What a summary of each of these entities is made of; none for those without new notes."""
-        return await self._notes("entity_notes", entities)
+    async def stale_notes(self, kind: StaleKind, ids: Sequence[int]) -> list[Notes]:
+        """What a summary of each of these entities or relations is made of; none for those without new notes."""
+        rows = await self._call("stale_notes", kind, list(ids), self._settings.description_fragments)
+        return [Notes(**dict(row)) for row in rows]
 
-    async def relation_notes(self, relations: Sequence[int]) -> list[Notes]:
-        """What a summary of each of these relations is made of; none for those without new notes."""
-        return await self._notes("relation_notes", relations)
-
-    async def _notes(self, function: str, ids: Sequence[int]) -> list[Notes]:
-        rows = await self._call(function, list(ids), self._settings.description_fragments)
-        return [Notes(r["id"], r["summary"], r["notes"], r["note_ids"], r["chunk_ids"]) for r in rows]
-
-    async def finish_entities(
+    async def finish_stale(
         self,
-        stale: Sequence[StaleEntity],
+        kind: StaleKind,
+        stale: Sequence[StaleEntity] | Sequence[StaleRelation],
         tokens: Sequence[int],
         vectors: Vectors,
         summaries: Mapping[int, str] = EMPTY,
         noted: Sequence[int] = (),
     ) -> int:
-        """Stores counts, vectors and summaries of entities that have not changed meanwhile; returns how many.
+        """Stores counts, vectors and summaries of what has not changed meanwhile; returns of how many.
 
-        `summaries` are by entity; `noted` are the ids of the mentions that went into them.
+        `summaries` are by entity or relation; `noted` are the ids of the mentions or facts that went into them.
         """
-        return await self._finish("finish_entities", stale, tokens, vectors, summaries, noted)
-
-    async def finish_relations(
-        self,
-        stale: Sequence[StaleRelation],
-        tokens: Sequence[int],
-        vectors: Vectors,
-        summaries: Mapping[int, str] = EMPTY,
-        noted: Sequence[int] = (),
-    ) -> int:
-        """As `finish_entities`; `noted` are the ids of facts."""
-        return await self._finish("finish_relations", stale, tokens, vectors, summaries, noted)
+        texts = [clean(summaries[s.id]) if s.id in summaries else None for s in stale]
+        rows = await self._call(
+            "finish_stale", self._code, kind, [s.id for s in stale], [s.version for s in stale],
+            [s.lease_token for s in stale], list(tokens), self._vectors(vectors), texts, list(noted),
+        )  # fmt: skip
+        return int(rows[0][0])
 
     @property
     def lease_seconds(self) -> float:
@@ -280,31 +262,9 @@ class Store:
         """Prolongs the leases of a refresh; returns how many marks are still held."""
         return int((await self._call("extend_stale", list(tokens), self._settings.lease_seconds))[0][0])
 
-    async def release_stale(
-        self, kind: Literal["entity", "relation"], stale: Sequence[StaleEntity | StaleRelation]
-    ) -> None:
-        """Gives the leases of a refresh back; the marks stay. A lost database is only logged: leases run out."""
-        never = [-1] * len(stale)  # no mark has this version, so none is cleared
-        try:
-            await self._call("clear_stale", kind, [s.id for s in stale], never, [s.lease_token for s in stale])
-        except DatabaseError as error:
-            logger.warning("could not give %d stale marks back: %s", len(stale), error)
-
-    async def _finish(
-        self,
-        function: str,
-        stale: Sequence[StaleEntity | StaleRelation],
-        tokens: Sequence[int],
-        vectors: Vectors,
-        summaries: Mapping[int, str],
-        noted: Sequence[int],
-    ) -> int:
-        texts = [clean(summaries[s.id]) if s.id in summaries else None for s in stale]
-        rows = await self._call(
-            function, self._code, [s.id for s in stale], [s.version for s in stale], [s.lease_token for s in stale],
-            list(tokens), self._vectors(vectors), texts, list(noted),
-        )  # fmt: skip
-        return int(rows[0][0])
+    async def release_stale(self, tokens: Sequence[UUID]) -> None:
+        """Gives leases back, for an interrupted refresh; the marks stay."""
+        await self._call("release_stale", list(tokens))
 
     async def missing_vectors(self, kind: VectorKind, after: int, limit: int) -> list[tuple[int, str]]:
         """(id, text to embed) of chunks or facts after an id that have no vector."""

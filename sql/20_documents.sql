@@ -36,29 +36,29 @@ comment on function settle_documents(bigint[]) is 'Recomputes status and error o
 
 -- add_words: word index and counts of new chunks. Rows are locked in word order, so writers never deadlock.
 -- A tsvector holds words of 1 to 2046 bytes, less than 1 MB of them: a chunk beyond that is indexed by the words that it says most.
-create or replace function add_words(p_chunk bigint[], p_word text[], p_term integer[], p_count integer[]) returns void
+create or replace function add_words(p_chunk bigint[], p_word text[], p_count integer[]) returns void
 language plpgsql
 set search_path from current
 as $f$
 declare
     v_length integer[];
 begin
-    select array_agg(chunk_id), array_agg(word), array_agg(term), array_agg(count), array_agg(length)
-    into p_chunk, p_word, p_term, p_count, v_length
+    select array_agg(chunk_id), array_agg(word), array_agg(count), array_agg(length)
+    into p_chunk, p_word, p_count, v_length
     from (
         select t.*, sum(count) over (partition by chunk_id)::integer as length,
                sum(octet_length(word) + 5) filter (where octet_length(word) between 1 and 2046)
                    over (partition by chunk_id order by count desc, word collate "C" rows unbounded preceding) as bytes
-        from unnest(p_chunk, p_word, p_term, p_count) as t (chunk_id, word, term, count)
+        from unnest(p_chunk, p_word, p_count) as t (chunk_id, word, count)
     ) w
     where octet_length(word) between 1 and 2046 and bytes < 1048576;
 
-    insert into lexeme as l (word, term, chunks, occurrences)
-    select w.word, w.term, w.chunks, w.occurrences from (
-        select word, min(term) as term, count(distinct chunk_id) as chunks, 0 as occurrences
-        from unnest(p_chunk, p_word, p_term) as t (chunk_id, word, term) group by word
+    insert into lexeme as l (word, chunks, occurrences)
+    select w.word, w.chunks, w.occurrences from (
+        select word, count(distinct chunk_id) as chunks, 0 as occurrences
+        from unnest(p_chunk, p_word) as t (chunk_id, word) group by word
         union all
-        select '', 0, count(*), sum(length)
+        select '', count(*), sum(length)
         from (select distinct chunk_id, length from unnest(p_chunk, v_length) as t (chunk_id, length)) c having count(*) > 0
     ) w
     order by w.word collate "C"
@@ -69,8 +69,8 @@ begin
            string_agg('''' || replace(replace(word, '\', '\\'), '''', '''''') || ''':' || least(count, 16383), ' ')::tsvector
     from unnest(p_chunk, p_word, p_count, v_length) as t (chunk_id, word, count, length) group by chunk_id;
 end $f$;
-comment on function add_words(bigint[], text[], integer[], integer[]) is
-    'Enters the distinct words of new chunks (parallel arrays: chunk, word, hash, count) into the word index';
+comment on function add_words(bigint[], text[], integer[]) is
+    'Enters the distinct words of new chunks (parallel arrays: chunk, word, count) into the word index';
 
 -- forget_summaries: before chunks go: a summary goes with any text that it was made from
 create or replace function forget_summaries(p_chunk bigint[]) returns void
@@ -157,7 +157,7 @@ create or replace function put_documents(
     p_published_at timestamptz[],
     p_c_document integer[], p_c_ordinal integer[], p_c_body text[], p_c_sha256 text[], p_c_start integer[], p_c_end integer[],
     p_c_page integer[], p_c_headings jsonb[], p_c_tokens integer[],
-    p_w_chunk integer[], p_w_word text[], p_w_term integer[], p_w_count integer[])
+    p_w_chunk integer[], p_w_word text[], p_w_count integer[])
 returns table (uri text, document_id bigint, added boolean, chunks integer, reused integer)
 language plpgsql
 set search_path from current
@@ -227,8 +227,8 @@ begin
     select array_agg(put.id order by t.i) into v_chunk
     from unnest(p_c_document, p_c_ordinal) with ordinality as t (document, ordinal, i)
     left join put on put.document_id = v_document[t.document] and put.ordinal = t.ordinal;
-    perform add_words(array_agg(v_chunk[w.chunk]), array_agg(w.word), array_agg(w.term), array_agg(w.count))
-    from unnest(p_w_chunk, p_w_word, p_w_term, p_w_count) as w (chunk, word, term, count) where v_chunk[w.chunk] is not null
+    perform add_words(array_agg(v_chunk[w.chunk]), array_agg(w.word), array_agg(w.count))
+    from unnest(p_w_chunk, p_w_word, p_w_count) as w (chunk, word, count) where v_chunk[w.chunk] is not null
     having count(*) > 0;
     if v_redated is not null then  -- descriptions tell the date
         perform mark_chunks_stale(array(select c.id from chunk c where c.document_id = any (v_redated)));
@@ -242,7 +242,7 @@ begin
     group by t.i, t.uri, t.id, t.added order by t.i;
 end $f$;
 comment on function put_documents(text, integer, integer, text, text[], text[], text[], text[], jsonb[], jsonb[], text[], timestamptz[],
-    integer[], integer[], text[], text[], integer[], integer[], integer[], jsonb[], integer[], integer[], text[], integer[], integer[]) is
+    integer[], integer[], text[], text[], integer[], integer[], integer[], jsonb[], integer[], integer[], text[], integer[]) is
     'Inserts or replaces documents and their chunks (parallel arrays); unchanged chunks keep what was extracted from them';
 
 -- delete_documents: documents and every trace of them, in one transaction

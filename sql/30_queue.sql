@@ -194,16 +194,18 @@ $f$;
 comment on function waiting_seconds(bigint[]) is
     'Seconds until a chunk (of these documents; null: of all) can be claimed (0: now), or null when none waits';
 
--- ingest_progress: one row for a progress line
-create or replace function ingest_progress()
+-- ingest_progress: one row for a progress line; in (select …): an array is searched from end to end for each chunk
+create or replace function ingest_progress(p_document bigint[] default null)
 returns table (documents bigint, chunks_total bigint, chunks_done bigint, chunks_failed bigint, entities bigint, relations bigint,
                facts bigint, stale bigint)
 language sql stable
 set search_path from current
 as $f$
-    select (select count(*) from document), count(*), count(c.extracted_at),
+    select (select count(*) from document d where p_document is null or d.id in (select unnest(p_document))),
+           count(*), count(c.extracted_at),
            count(*) filter (where c.extracted_at is null and c.retry_at = 'infinity'),
            (select count(*) from entity), (select count(*) from relation), (select count(*) from fact), (select count(*) from stale)
-    from chunk c
+    from chunk c where p_document is null or c.document_id in (select unnest(p_document))
 $f$;
-comment on function ingest_progress() is 'How far the work in this workspace is';
+comment on function ingest_progress(bigint[]) is
+    'How far the work on these documents (null: on all) is; entities, relations, facts and stale marks are those of the workspace';

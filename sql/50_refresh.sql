@@ -163,6 +163,19 @@ as $f$
 $f$;
 comment on function extend_stale(uuid[], double precision) is 'Prolongs the refresh leases with these tokens; returns how many marks are still held';
 
+-- release_stale: gives leases back at once (an interrupted refresh); the marks stay
+create or replace function release_stale(p_lease_token uuid[]) returns bigint
+language sql
+set search_path from current
+as $f$
+    with freed as (
+        update stale s set lease_until = null, lease_token = null where s.lease_token = any (p_lease_token)
+        returning 1
+    )
+    select count(*) from freed
+$f$;
+comment on function release_stale(uuid[]) is 'Gives marks back that were claimed with these tokens; returns how many';
+
 -- claim_stale_entities, claim_stale_relations: leased, composed anew, and what is to be counted and embedded
 create or replace function claim_stale_entities(
     p_code text, p_limit integer, p_lease_seconds double precision, p_fragments integer, p_tokens integer)
@@ -210,71 +223,56 @@ end $f$;
 comment on function claim_stale_relations(text, integer, double precision, integer, integer) is
     'Leases stale relations, derives them anew and returns the text to count and to embed';
 
--- entity_notes, relation_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest
-create or replace function entity_notes(p_entity bigint[], p_fragments integer)
+-- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest;
+-- note_ids are those of mentions or of facts
+create or replace function stale_notes(p_kind text, p_id bigint[], p_fragments integer)
 returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
 language sql stable
 set search_path from current
 as $f$
-    with note as (
-        select s.entity_id as owner, s.description as note, max(d.published_at) as published_at, array_agg(s.id) as ids,
-               row_number() over (partition by s.entity_id order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
-                                  length(s.description) desc, s.description collate "C") as n
-        from mention s left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
-        where s.entity_id = any (p_entity) and s.description <> ''
-        group by s.entity_id, s.description having not bool_or(s.summarised)
+    with source as materialized (
+        select m.entity_id as owner, m.id, m.chunk_id, m.description as note, 0 as strength, m.summarised
+        from mention m where p_kind = 'entity' and m.entity_id = any (p_id)
+        union all
+        select f.relation_id, f.id, f.chunk_id, f.text, f.strength, f.summarised
+        from fact f where p_kind = 'relation' and f.relation_id = any (p_id)
+    ), note as (
+        select s.owner, s.note, max(d.published_at) as published_at,
+               row_number() over (partition by s.owner order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
+                                  max(s.strength) desc, length(s.note) desc, s.note collate "C") as n
+        from source s left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
+        where s.note <> ''
+        group by s.owner, s.note having not bool_or(s.summarised)
     ), kept as materialized (
         select * from note where n <= p_fragments
     ), noted as materialized (
-        select k.owner, s.id, s.chunk_id from kept k join mention s on s.id = any (k.ids)
-        union
-        select s.entity_id, s.id, s.chunk_id from mention s where s.entity_id = any (p_entity) and s.summarised
+        select owner, s.id, s.chunk_id from source s left join kept k using (owner, note) where k.n is not null or s.summarised
+    ), owner as (
+        select e.id, e.summary from entity e where p_kind = 'entity' and e.id in (select k.owner from kept k)
+        union all
+        select r.id, r.summary from relation r where p_kind = 'relation' and r.id in (select k.owner from kept k)
     )
-    select t.id, t.summary,
-           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k where k.owner = t.id),
-           (select array_agg(i.id) from noted i where i.owner = t.id),
-           array(select distinct i.chunk_id from noted i where i.owner = t.id and i.chunk_id is not null)
-    from entity t where t.id in (select k.owner from kept k) order by t.id
+    select o.id, o.summary,
+           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k where k.owner = o.id),
+           (select array_agg(i.id) from noted i where i.owner = o.id),
+           array(select distinct i.chunk_id from noted i where i.owner = o.id and i.chunk_id is not null)
+    from owner o order by o.id
 $f$;
-comment on function entity_notes(bigint[], integer) is
-    'For a summary of entities: the last one and the notes it does not hold, oldest first, with the mentions and chunks behind both';
+comment on function stale_notes(text, bigint[], integer) is
+    'For summaries of entities or relations: the last one and the notes it does not hold, oldest first, with the sources of both';
 
-create or replace function relation_notes(p_relation bigint[], p_fragments integer)
-returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
-language sql stable
-set search_path from current
-as $f$
-    with note as (
-        select s.relation_id as owner, s.text as note, max(d.published_at) as published_at, array_agg(s.id) as ids,
-               row_number() over (partition by s.relation_id order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
-                                  max(s.strength) desc, length(s.text) desc, s.text collate "C") as n
-        from fact s left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
-        where s.relation_id = any (p_relation) and s.text <> ''
-        group by s.relation_id, s.text having not bool_or(s.summarised)
-    ), kept as materialized (
-        select * from note where n <= p_fragments
-    ), noted as materialized (
-        select k.owner, s.id, s.chunk_id from kept k join fact s on s.id = any (k.ids)
-        union
-        select s.relation_id, s.id, s.chunk_id from fact s where s.relation_id = any (p_relation) and s.summarised
-    )
-    select t.id, t.summary,
-           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k where k.owner = t.id),
-           (select array_agg(i.id) from noted i where i.owner = t.id),
-           array(select distinct i.chunk_id from noted i where i.owner = t.id and i.chunk_id is not null)
-    from relation t where t.id in (select k.owner from kept k) order by t.id
-$f$;
-comment on function relation_notes(bigint[], integer) is
-    'For a summary of relations: the last one and the notes it does not hold, oldest first, with the facts and chunks behind both';
-
--- clear_stale: marks whose version has not moved are cleared and returned; the others are free again at once
-create or replace function clear_stale(p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[]) returns bigint[]
+-- finish_stale: writes what was made of marks whose version has not moved and clears them; the others are free again at once
+create or replace function finish_stale(
+    p_code text, p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[],
+    p_summary text[], p_noted bigint[])
+returns bigint
 language plpgsql
 set search_path from current
 as $f$
 declare
     v_id bigint[];
 begin
+    perform raise_unless_current(p_code);
     perform 1 from stale s where s.kind = p_kind and s.id = any (p_id) order by s.id for update;
     with cleared as (
         delete from stale s using unnest(p_id, p_version, p_lease_token) as t (id, version, lease_token)
@@ -285,55 +283,25 @@ begin
     update stale s set lease_until = null, lease_token = null
     from unnest(p_id, p_lease_token) as t (id, lease_token)
     where s.kind = p_kind and s.id = t.id and s.lease_token = t.lease_token;
-    return v_id;
-end $f$;
-comment on function clear_stale(text, bigint[], bigint[], uuid[]) is
-    'Clears stale marks that are unchanged since they were claimed; returns their ids';
 
-create or replace function finish_entities(
-    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[],
-    p_summary text[] default null, p_noted bigint[] default null)
-returns bigint
-language plpgsql
-set search_path from current
-as $f$
-declare
-    v_id bigint[];
-begin
-    perform raise_unless_current(p_code);
-    v_id := clear_stale('entity', p_id, p_version, p_lease_token);
-    update entity e set tokens = t.tokens from unnest(p_id, p_tokens) as t (id, tokens) where e.id = t.id and e.id = any (v_id);
-    update entity e set summary = t.summary, description = t.summary
-    from unnest(p_id, p_summary) as t (id, summary) where e.id = t.id and t.summary is not null and e.id = any (v_id);
-    update mention n set summarised = true where n.id = any (p_noted) and n.entity_id = any (v_id);
-    insert into entity_vector (entity_id, embedding)
-    select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
-    on conflict (entity_id) do update set embedding = excluded.embedding;
+    if p_kind = 'entity' then
+        update entity e
+        set tokens = t.tokens, summary = coalesce(t.summary, e.summary), description = coalesce(t.summary, e.description)
+        from unnest(p_id, p_tokens, p_summary) as t (id, tokens, summary) where e.id = t.id and e.id = any (v_id);
+        update mention m set summarised = true where m.id = any (p_noted) and m.entity_id = any (v_id);
+        insert into entity_vector (entity_id, embedding)
+        select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
+        on conflict (entity_id) do update set embedding = excluded.embedding;
+    else
+        update relation r
+        set tokens = t.tokens, summary = coalesce(t.summary, r.summary), description = coalesce(t.summary, r.description)
+        from unnest(p_id, p_tokens, p_summary) as t (id, tokens, summary) where r.id = t.id and r.id = any (v_id);
+        update fact f set summarised = true where f.id = any (p_noted) and f.relation_id = any (v_id);
+        insert into relation_vector (relation_id, embedding)
+        select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
+        on conflict (relation_id) do update set embedding = excluded.embedding;
+    end if;
     return coalesce(cardinality(v_id), 0);
 end $f$;
-comment on function finish_entities(text, bigint[], bigint[], uuid[], integer[], halfvec[], text[], bigint[]) is
-    'Stores token counts, vectors and summaries of refreshed entities unless they changed meanwhile; returns how many';
-
-create or replace function finish_relations(
-    p_code text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[],
-    p_summary text[] default null, p_noted bigint[] default null)
-returns bigint
-language plpgsql
-set search_path from current
-as $f$
-declare
-    v_id bigint[];
-begin
-    perform raise_unless_current(p_code);
-    v_id := clear_stale('relation', p_id, p_version, p_lease_token);
-    update relation r set tokens = t.tokens from unnest(p_id, p_tokens) as t (id, tokens) where r.id = t.id and r.id = any (v_id);
-    update relation r set summary = t.summary, description = t.summary
-    from unnest(p_id, p_summary) as t (id, summary) where r.id = t.id and t.summary is not null and r.id = any (v_id);
-    update fact n set summarised = true where n.id = any (p_noted) and n.relation_id = any (v_id);
-    insert into relation_vector (relation_id, embedding)
-    select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
-    on conflict (relation_id) do update set embedding = excluded.embedding;
-    return coalesce(cardinality(v_id), 0);
-end $f$;
-comment on function finish_relations(text, bigint[], bigint[], uuid[], integer[], halfvec[], text[], bigint[]) is
-    'Stores token counts, vectors and summaries of refreshed relations unless they changed meanwhile; returns how many';
+comment on function finish_stale(text, text, bigint[], bigint[], uuid[], integer[], halfvec[], text[], bigint[]) is
+    'Stores token counts, vectors and summaries of refreshed entities or relations unless they changed meanwhile; returns how many';

@@ -3,11 +3,11 @@
 
 -- search_terms: words of a question, rarest first; a word never seen is rare, one in over 60 % of the chunks says nothing
 create or replace function search_terms(p_word text[])
-returns table (n bigint, word text, term integer, chunks bigint, idf double precision)
+returns table (n bigint, word text, chunks bigint, idf double precision)
 language sql stable rows 12
 set search_path from current
 as $f$
-    select row_number() over (order by l.chunks, t.word), t.word, l.term, l.chunks,
+    select row_number() over (order by l.chunks, t.word), t.word, l.chunks,
            ln(1 + (total.chunks - l.chunks + .5) / (l.chunks + .5))
     from (select distinct word from unnest(p_word) as u (word)) t
     join lexeme l on l.word = t.word

@@ -189,13 +189,6 @@ def upgrade() -> None:
     op.create_table(
         "lexeme",
         sa.Column("word", sa.Text()),
-        sa.Column(
-            "term",
-            sa.Integer(),
-            server_default=sa.text("0"),
-            nullable=False,
-            comment="hash of the word, from the client",
-        ),
         sa.Column("chunks", sa.BigInteger(), nullable=False, comment="chunks that hold the word"),
         sa.Column(
             "occurrences",

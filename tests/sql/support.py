@@ -163,11 +163,12 @@ async def refresh(store: Store) -> None:
     while (entities := await store.claim_stale_entities(500)) or (relations := await store.claim_stale_relations(500)):
         if entities:
             lines = [entity_line(e.name, e.type, e.description) for e in entities]
-            await store.finish_entities(entities, tokenizer().count_many(lines), embedded([e.name for e in entities]))
+            names = embedded([e.name for e in entities])
+            await store.finish_stale("entity", entities, tokenizer().count_many(lines), names)
         else:
             lines = [relation_line(r.source, r.target, r.description) for r in relations]
             profiles = [f"{r.source}\t{r.target}\t{r.description}" for r in relations]
-            await store.finish_relations(relations, tokenizer().count_many(lines), embedded(profiles))
+            await store.finish_stale("relation", relations, tokenizer().count_many(lines), embedded(profiles))
 
 
 def embedded(texts: Sequence[str]) -> Any:

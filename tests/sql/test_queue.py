@@ -226,6 +226,18 @@ def test_progress_counts(workspace: Workspace) -> None:
     }  # fmt: skip
 
 
+def test_progress_of_documents_counts_their_chunks_and_the_graph_of_all(workspace: Workspace) -> None:
+    first, second = workspace.put(document("a", fact("A", "B", "A made B"), "two"), document("b", "three"))
+    workspace.work([first.id])
+    graph = {"entities": 2, "relations": 1, "facts": 1, "stale": 3}
+    for documents, there, chunks, done in (
+        ([first.id], 1, 2, 2), ([second.id], 1, 1, 0), ([second.id, first.id], 2, 3, 2), ([], 0, 0, 0),
+    ):  # fmt: skip
+        assert workspace.do(workspace.store.progress(documents)) == graph | {
+            "documents": there, "chunks_total": chunks, "chunks_done": done, "chunks_failed": 0,
+        }  # fmt: skip
+
+
 # ---------------------------------------------------------------- equal texts
 
 SAME = "themes: trade\n" + fact("A", "B", "A made B", 2, "craft") + "\n" + mention("C", "x", "a thing")

@@ -42,7 +42,9 @@ def claim_entities(workspace: Workspace, limit: int = 100) -> list[StaleEntity]:
 
 
 def finish(workspace: Workspace, stale: Sequence[StaleEntity]) -> int:
-    return workspace.do(workspace.store.finish_entities(stale, [7] * len(stale), embedded([s.name for s in stale])))
+    return workspace.do(
+        workspace.store.finish_stale("entity", stale, [7] * len(stale), embedded([s.name for s in stale]))
+    )
 
 
 def description(workspace: Workspace, name: str) -> str:
@@ -179,7 +181,7 @@ def test_a_relation_is_refreshed_when_an_end_gets_another_name(workspace: Worksp
     finish(workspace, entities)
     [relation] = workspace.do(workspace.store.claim_stale_relations(10))
     assert (relation.source, relation.target) == ("Acme", "Bolt")
-    assert workspace.do(workspace.store.finish_relations([relation], [1], embedded(["x"]))) == 1
+    assert workspace.do(workspace.store.finish_stale("relation", [relation], [1], embedded(["x"]))) == 1
     assert workspace.count("stale") == 0
 
 
@@ -198,7 +200,7 @@ def test_vectors_and_counts_are_stored_and_the_mark_is_cleared(workspace: Worksp
     assert [i for i, _ in rows] == [s.id for s in stale]
     assert rows[0][1] < 1e-3 < rows[1][1]
     [relation] = workspace.do(workspace.store.claim_stale_relations(10))
-    assert workspace.do(workspace.store.finish_relations([relation], [9], embedded(["r"]))) == 1
+    assert workspace.do(workspace.store.finish_stale("relation", [relation], [9], embedded(["r"]))) == 1
     assert workspace.rows("select tokens from pgrag.relation") == [(9,)]
     assert workspace.count("stale") == 0
     assert finish(workspace, stale) == 0, "no mark, nothing to write"
@@ -239,7 +241,7 @@ def test_leases_given_back_can_be_claimed_and_the_marks_stay(workspace: Workspac
     workspace.put(document("u", mention("A")))
     workspace.work()
     stale = claim_entities(workspace)
-    workspace.do(workspace.store.release_stale("entity", stale))
+    workspace.do(workspace.store.release_stale([s.lease_token for s in stale]))
     assert finish(workspace, stale) == 0
     assert [s.id for s in claim_entities(workspace)] == [s.id for s in stale]
 
@@ -283,7 +285,7 @@ def test_bad_vectors_are_refused(workspace: Workspace) -> None:
     stale = claim_entities(workspace)
     for vectors in (embedded(["x"]) * 0, embedded(["x"]) * float("nan"), embedded(["x"])[:, :10]):
         with pytest.raises(DimensionError):
-            workspace.do(workspace.store.finish_entities(stale, [1], vectors))
+            workspace.do(workspace.store.finish_stale("entity", stale, [1], vectors))
     assert workspace.count("entity_vector") == 0
 
 
@@ -297,7 +299,7 @@ def test_another_release_gets_nothing(own_workspace: Workspace) -> None:
         lambda: finish(workspace, stale),
         lambda: claim_entities(workspace),
         lambda: workspace.do(workspace.store.claim_stale_relations(1)),
-        lambda: workspace.do(workspace.store.finish_relations([], [], embedded(["x"])[:0])),
+        lambda: workspace.do(workspace.store.finish_stale("relation", [], [], embedded(["x"])[:0])),
     ):
         with pytest.raises(CodeTreeError):
             call()

@@ -258,14 +258,6 @@ def test_a_budget_takes_candidates_and_changes_no_score(workspace: Workspace, bu
         assert dict(answer) == pytest.approx({body: expected[body] for body, _ in answer}, rel=1e-9)
 
 
-def test_words_of_one_hash_keep_their_own_scores(workspace: Workspace) -> None:
-    docs = [document(f"d{n}", body) for n, body in enumerate(["one", "two two", "three", "four one"])]
-    workspace.put(*docs)
-    workspace.rows("update pgrag.lexeme set term = 5 where word in ('one', 'two') returning word")
-    assert_is_bm25(workspace, docs, ["one", "two"])
-    assert_is_bm25(workspace, docs, ["two"])
-
-
 def put_words(workspace: Workspace, *counts: Mapping[str, int]) -> None:
     """A document "u" of chunks 0, 1, ... with these words, whatever their text: what folding never makes."""
     doc = document("u", *(str(n) for n in range(len(counts))))

@@ -10,13 +10,11 @@ from pgrag.errors import UsageError
 from pgrag.folding import (
     MAX_NAME,
     MAX_WORD,
-    SPARSE_DIMENSIONS,
     clean,
     clean_json,
     display_name,
     name_key,
     question_keys,
-    term_id,
     words,
 )
 
@@ -180,11 +178,6 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     assert len(words(text)) <= len(text) * 18
     assert len(name_key(text)) <= MAX_NAME
     assert len(question_keys(text)) <= 400
-
-
-def test_term_ids_are_the_same_everywhere() -> None:
-    assert [term_id(word) for word in ("acme", "支付")] == [96_778_815, 392_152_519]
-    assert all(1 <= term_id(word) <= SPARSE_DIMENSIONS for word in ("", "acme", "支付", "\ud800"))
 
 
 def test_question_keys_of_english() -> None:
