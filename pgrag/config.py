@@ -103,7 +103,14 @@ class Settings(BaseModel):
     degree_cap: int = Field(32, ge=1, le=1000, description="edges followed from one entity at most")
     hops: int = Field(1, ge=1, le=3, description="how far to walk from the seeds")
     chunk_ranking: str = Field("pagerank", pattern="^(vector|weight|pagerank)$", description="order of the text layer")
-    lexical: float = Field(0.05, ge=0, le=1, description="share of full text in a passage's score; 0: off")
+    lexical: float = Field(0.2, ge=0, le=1, description="share of words (BM25) in a passage's nearness; 0: off")
+    nearness: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of nearness, against the walk over the graph, in pagerank; none: by the question",
+    )
+    rounds: int = Field(1, ge=1, le=2, description="2: search again with the best facts found, one embedding more")
     max_entity_tokens: int = Field(6000, ge=0, description="budget of the entity layer")
     max_relation_tokens: int = Field(8000, ge=0, description="budget of the relation layer")
     max_total_tokens: int = Field(30_000, ge=100, description="budget of the whole prompt")

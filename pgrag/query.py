@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 LAYER_TOKENS = 32  # of the titles of the layers
 PASSAGE_TOKENS = 4  # of the line ends around a passage, which can take a token more than they took alone
 MAX_QUESTION = 32_000
+ROUND_CHUNKS, ROUND_FACTS = 3, 3  # of the first round, which the second searches with
+FUSION_RANKS = 10  # added to a rank before the two rounds are fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,9 @@ class QueryOptions:
     top_k: int
     chunk_top_k: int
     chunk_ranking: ChunkRanking
+    lexical: float
+    nearness: float | None
+    rounds: int
     degree_cap: int
     hops: int
     max_entity_tokens: int
@@ -72,8 +78,9 @@ def query_options(settings: Settings, mode: Mode | str, given: Mapping[str, Any]
     except ValidationError as error:
         raise UsageError("; ".join(f"query option {name}: {problem}" for name, problem in problems(error))) from None
     return QueryOptions(
-        chosen, checked.top_k, checked.chunk_top_k, ChunkRanking(checked.chunk_ranking), checked.degree_cap,
-        checked.hops, checked.max_entity_tokens, checked.max_relation_tokens, checked.max_total_tokens,
+        chosen, checked.top_k, checked.chunk_top_k, ChunkRanking(checked.chunk_ranking), checked.lexical,
+        checked.nearness, checked.rounds, checked.degree_cap, checked.hops, checked.max_entity_tokens,
+        checked.max_relation_tokens, checked.max_total_tokens,
     )  # fmt: skip
 
 
@@ -159,21 +166,59 @@ class Searcher:
         terms = search_terms(question, keywords, options.mode)
         low, high, vector = await self._embed(question, terms)
         clock.lap("embedding")
-        share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
-        threshold = self._settings.cosine_threshold
-        rows = await self._store.retrieve(
-            question=vector, low=low, high=high, words=list(terms.words),
-            keys=list(terms.keys), similar=list(terms.similar), mode=options.mode.value, top_k=options.top_k,
-            chunk_top_k=options.chunk_top_k, ranking=options.chunk_ranking.value,
-            threshold=self._embedder.cosine_threshold if threshold is None else threshold,
-            degree_cap=options.degree_cap, hops=options.hops, lexical=self._settings.lexical,
-            entity_tokens=int(share * options.max_entity_tokens),
-            relation_tokens=int(share * options.max_relation_tokens), total_tokens=room,
-        )  # fmt: skip
-        found = _retrieval(question, options.mode, keywords, rows)
+        search = partial(self._search, question, options, keywords, terms, low, high, room)
+        found = await search(vector)
+        if options.rounds > 1 and options.mode is not Mode.NAIVE:
+            found = await self._search_again(found, vector, search)
         found = replace(found, chunks=self._fitting(found, room))
         clock.lap("search")
         return replace(found, timings=clock.laps), vector
+
+    async def _search(
+        self,
+        question: str,
+        options: QueryOptions,
+        keywords: Keywords,
+        terms: SearchTerms,
+        low: Vectors | None,
+        high: Vectors | None,
+        room: int,
+        vector: Vectors,
+    ) -> Retrieval:
+        """One round trip."""
+        share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
+        threshold = self._settings.cosine_threshold
+        rows = await self._store.retrieve(
+            question=vector, low=low, high=high, words=list(terms.words), parts=list(terms.parts),
+            keys=list(terms.keys), similar=list(terms.similar), mode=options.mode.value, top_k=options.top_k,
+            chunk_top_k=options.chunk_top_k, ranking=options.chunk_ranking.value,
+            threshold=self._embedder.cosine_threshold if threshold is None else threshold,
+            degree_cap=options.degree_cap, hops=options.hops, lexical=options.lexical, nearness=options.nearness,
+            entity_tokens=int(share * options.max_entity_tokens),
+            relation_tokens=int(share * options.max_relation_tokens), total_tokens=room,
+        )  # fmt: skip
+        return _retrieval(question, options.mode, keywords, rows)
+
+    async def _search_again(
+        self, found: Retrieval, vector: Vectors, search: Callable[[Vectors], Awaitable[Retrieval]]
+    ) -> Retrieval:
+        """`found` with the passages of a second search: by the question and the best facts of its first passages.
+
+        Both lists are fused by reciprocal ranks (Cormack et al. 2009).
+        """
+        facts = await self._store.rank_facts(vector, [chunk.id for chunk in found.chunks[:ROUND_CHUNKS]], ROUND_FACTS)
+        if not facts:
+            return found
+        text = " ".join([found.question, *(fact for _, fact, _ in facts)])
+        (with_facts,) = await embed_checked(self._embedder, [text], "query")
+        again = await search(vector + with_facts)
+        fused: dict[int, float] = {}
+        for chunk in (*found.chunks, *again.chunks):
+            fused[chunk.id] = fused.get(chunk.id, 0) + 1 / (FUSION_RANKS + chunk.rank)
+        chunks = {chunk.id: chunk for chunk in (*again.chunks, *found.chunks)}
+        best = sorted(fused, key=lambda i: (-fused[i], chunks[i].rank))[: max(len(found.chunks), len(again.chunks))]
+        ranked = [replace(chunks[i], rank=n, score=fused[i]) for n, i in enumerate(best, 1)]
+        return replace(found, chunks=tuple(ranked))
 
     def _fitting(self, found: Retrieval, room: int) -> tuple[RetrievedChunk, ...]:
         """The first passages that fit with their numbers and places: what SQL counts is their text alone."""

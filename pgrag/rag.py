@@ -247,11 +247,12 @@ class PgRAG:
     ) -> QueryResult:
         """Answers a question with numbered references to the passages it rests on.
 
-        Options by name, each defaulting to the setting: top_k, chunk_top_k, chunk_ranking, degree_cap, hops,
-        max_entity_tokens, max_relation_tokens, max_total_tokens. `keywords` replaces the extraction of keywords.
-        With an LLM, `response_type` is the form of the answer, `user_prompt` more instructions, `conversation_history`
-        the turns before ({"role": "user" | "assistant", "content"}); `only_context` and `only_prompt` stop before the
-        answer call, `result.context` and `result.prompt` hold what it would get. At most two LLM calls, both cached.
+        Options by name, each defaulting to the setting: top_k, chunk_top_k, chunk_ranking, lexical, nearness, rounds,
+        degree_cap, hops, max_entity_tokens, max_relation_tokens, max_total_tokens. `keywords` replaces the extraction
+        of keywords. With an LLM, `response_type` is the form of the answer, `user_prompt` more instructions,
+        `conversation_history` the turns before ({"role": "user" | "assistant", "content"}); `only_context` and
+        `only_prompt` stop before the answer call, `result.context` and `result.prompt` hold what it would get. At most
+        two LLM calls, both cached.
         Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError, BudgetError.
         """
         chosen = self._options(mode, options)

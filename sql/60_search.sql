@@ -18,9 +18,12 @@ $f$;
 comment on function search_terms(text[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
 
 -- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
--- frequencies sum to p_budget at most; the rarest in any case) and others with two of the next three words
-create or replace function search_words(p_word text[], p_limit integer default 100, p_budget integer default 600)
-returns table (chunk_id bigint, score double precision)
+-- frequencies sum to p_budget at most; the rarest in any case) and others with two of the next three words.
+-- p_part: of each word the parts of the question it stands in, a bit for each of up to four; part is then the best share that the
+-- chunk has of what any chunk has for one of them (0 to 1; 0 without parts), and counts as much as the share for the whole.
+create or replace function search_words(p_word text[], p_limit integer default 100, p_budget integer default 600,
+                                        p_part integer[] default '{}')
+returns table (chunk_id bigint, score double precision, part double precision)
 language plpgsql stable rows 100
 set search_path from current
 set plan_cache_mode = force_generic_plan
@@ -34,6 +37,7 @@ declare
     v_all boolean;
     v_word text[];
     v_idf double precision[];
+    v_part integer[];
     v_average double precision;
 begin
     with t as materialized (
@@ -45,8 +49,10 @@ begin
     )
     select (string_agg(q, ' | ') filter (where total <= p_budget or n = 1))::tsquery,
            (select string_agg('(' || a.q || ' & ' || b.q || ')', ' | ') from common a join common b on a.n < b.n)::tsquery,
-           bool_or(total <= p_budget), array_agg(word order by n), array_agg(idf order by n)
-    into v_rare, v_pairs, v_all, v_word, v_idf from t;
+           bool_or(total <= p_budget), array_agg(word order by n), array_agg(idf order by n),
+           array_agg(coalesce(p.part, 0) order by n)
+    into v_rare, v_pairs, v_all, v_word, v_idf, v_part
+    from t left join (select word, bit_or(part) as part from unnest(p_word, p_part) as u (word, part) group by word) p using (word);
     if v_word is null then
         return;
     end if;
@@ -58,18 +64,42 @@ begin
     select l.occurrences::double precision / l.chunks into v_average from lexeme l where l.word = '';
     -- k1 1.2, b .75 (Robertson and Zaragoza 2009). Words asked for are labelled and the others dropped, for to take all apart is slow.
     return query
-    select c.chunk_id,
-           (select sum(v_idf[array_position(v_word, w.lexeme)] * 2.2 * w.positions[1]
-                       / (w.positions[1] + 1.2 * (.25 + .75 * (c.length / v_average))))
-            from unnest(ts_filter(setweight(c.words, 'A', v_word), '{a}')) w) as score
+    select chunk_id, score, part
     from (
-        (select chunk_id, length, words from chunk_search where words @@ v_rare limit p_budget)
-        union all
-        (select chunk_id, length, words from chunk_search where words @@ v_pairs limit p_budget)
-    ) c
-    order by 2 desc, 1 limit p_limit;
+        select chunk_id, score,
+               coalesce(greatest(a / max(a) over (), b / max(b) over (), c / max(c) over (), d / max(d) over ()), 0) as part,
+               max(score) over () as best
+        from (
+            (select chunk_id, length, words from chunk_search where words @@ v_rare limit p_budget)
+            union all
+            (select chunk_id, length, words from chunk_search where words @@ v_pairs limit p_budget)
+        ) found
+        cross join lateral (
+            select sum(w) as score, sum(w) filter (where v_part[i] & 1 > 0) as a, sum(w) filter (where v_part[i] & 2 > 0) as b,
+                   sum(w) filter (where v_part[i] & 4 > 0) as c, sum(w) filter (where v_part[i] & 8 > 0) as d
+            from (
+                select i, v_idf[i] * 2.2 * u.positions[1] / (u.positions[1] + 1.2 * (.25 + .75 * (found.length / v_average))) as w
+                from unnest(ts_filter(setweight(found.words, 'A', v_word), '{a}')) as u
+                cross join lateral array_position(v_word, u.lexeme) as i
+            ) v
+        ) s
+    ) r
+    order by score / best + part desc, chunk_id limit p_limit;
 end $f$;
-comment on function search_words(text[], integer, integer) is 'The best chunks for folded words by BM25, best first';
+comment on function search_words(text[], integer, integer, integer[]) is 'The best chunks for folded words by BM25, best first';
+
+-- contrast: do the best of these scores (best first) stand out from the rest? Of the best and the 20th and the 100th (or the last) of
+-- them the ratio of distances, over what it is where nothing stands out and scores fall off exponentially, ln 20 / ln 100: then 1,
+-- whatever the scale of the scores and however many there are below. A few scores alone tell nothing: null.
+create or replace function contrast(p_score double precision[])
+returns double precision
+language sql immutable
+as $f$
+    select case when n >= 10 then (p_score[1] - p_score[near]) / nullif(p_score[1] - p_score[n], 0) * ln(n) / ln(near) end
+    from (select n, least(20, n / 5) as near from (select least(100, cardinality(p_score)) as n) c) d
+$f$;
+comment on function contrast(double precision[]) is
+    'Of scores, best first: how far the best stand out from the rest; 1 where they do not (exponential fall), up to 1.5';
 
 -- rank_facts: the facts of given chunks that are nearest to a question (what the keyless answer quotes)
 create or replace function rank_facts(p_question halfvec, p_chunk bigint[], p_limit integer default 20)

@@ -116,14 +116,17 @@ p_degree_cap edges of an entity are read, by weight, and taken in turn over the 
 
 -- rank_chunks: passages by personalised PageRank over a bounded neighbourhood of the question, after HippoRAG 2 (Gutierrez et al. 2025).
 -- Facts near the question say which entities matter; passages near it by vector and words share the restart; the walk runs over
--- entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps.
---   p_lexical share of BM25 in a passage's score · p_passages restart mass of passages · p_support share of its best passage in a
---   fact's score · p_tau softmax temperature · p_damping probability to walk on
+-- entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps. Where neither passages nor
+-- facts stand out for the question (see contrast), a bridge from them leads anywhere: there the passages' own nearness decides.
+--   p_lexical share of BM25 in a passage's nearness, a quarter of it where nearness only starts the walk · p_nearness share of nearness
+--   in the order, 0 to 1; null: p_most where the contrast is p_flat or less, 0 from p_sharp on · p_passages restart mass of passages ·
+--   p_support share of its passage in a fact's score · p_tau softmax temperature · p_damping probability to walk on
 create or replace function rank_chunks(
-    p_question halfvec, p_word text[], p_lexical double precision default .05, p_iterations integer default 3,
-    p_passages double precision default .25, p_support double precision default .3, p_tau double precision default .015,
-    p_damping double precision default .6)
-returns table (chunk_id bigint, score double precision, near double precision)
+    p_question halfvec, p_word text[], p_part integer[] default '{}', p_lexical double precision default .2,
+    p_nearness double precision default null, p_iterations integer default 3, p_passages double precision default .4,
+    p_support double precision default .3, p_tau double precision default .015, p_damping double precision default .6,
+    p_flat double precision default 1, p_sharp double precision default 1.2, p_most double precision default .8)
+returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
 language plpgsql stable
 set search_path from current
 set hnsw.ef_search = 100
@@ -133,8 +136,11 @@ set enable_mergejoin = off
 as $f$
 #variable_conflict use_column
 declare
-    v_passage bigint[];       -- candidate passages and their scores, best first
+    v_passage bigint[];       -- candidate passages, where the walk starts from them best first, and their nearness
     v_near double precision[];
+    v_nearness double precision[];
+    v_contrast double precision[];
+    v_share double precision;
     v_seed bigint[];          -- seed entities and their weights
     v_seed_weight double precision[];
     v_node bigint[];          -- passages of the subgraph; as nodes they follow its v_entities entities
@@ -150,14 +156,18 @@ begin
     with dense as materialized (
         select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector order by embedding <=> p_question limit 100
     ), lexical as materialized (
-        select chunk_id, score / max(score) over () as score from search_words(p_word, 100, 300) where p_lexical > 0
-    ), near as (
-        select d.chunk_id, d.cos + p_lexical * coalesce(l.score, 0) as near from dense d left join lexical l using (chunk_id)
+        select chunk_id, p_lexical * (score / max(score) over () + part) as words
+        from search_words(p_word, 100, 300, p_part) where p_lexical > 0
+    ), passage as (
+        select d.chunk_id, d.cos, coalesce(l.words, 0) as words from dense d left join lexical l using (chunk_id)
         union all
-        select chunk_id, 1 - (v.embedding <=> p_question) + p_lexical * l.score from lexical l join chunk_vector v using (chunk_id)
+        select chunk_id, 1 - (v.embedding <=> p_question), l.words from lexical l join chunk_vector v using (chunk_id)
         where chunk_id not in (select chunk_id from dense)
     )
-    select array_agg(chunk_id order by near desc, chunk_id), array_agg(near order by near desc, chunk_id) into v_passage, v_near from near;
+    select array_agg(chunk_id order by near desc, chunk_id), array_agg(near order by near desc, chunk_id),
+           array_agg(cos + words order by near desc, chunk_id), array[contrast((select array_agg(cos order by cos desc) from dense))]
+    into v_passage, v_near, v_nearness, v_contrast
+    from (select *, cos + words / 4 as near from passage) p;
     if v_passage is null then
         return;
     end if;
@@ -186,8 +196,12 @@ begin
         select p.entity_id, sum(p.w / p.parts / greatest(e.mentions, 1)) as w
         from part p join entity e on e.id = p.entity_id group by p.entity_id
     )
-    select array_agg(entity_id order by w desc, entity_id), array_agg(w / total order by w desc, entity_id) into v_seed, v_seed_weight
+    select array_agg(entity_id order by w desc, entity_id), array_agg(w / total order by w desc, entity_id),
+           v_contrast || contrast((select array_agg(cos order by cos desc) from fact_near))
+    into v_seed, v_seed_weight, v_contrast
     from (select *, sum(w) over () as total from seed) s;
+    v_share := coalesce(p_nearness, p_most * least(1, greatest(
+        0, (p_sharp - greatest(v_contrast[1], v_contrast[2])) / nullif(p_sharp - p_flat, 0))));
 
     -- 3. the subgraph, its nodes numbered: 30 passages with their entities, 5 passages and 10 neighbours of every seed, all edges inside
     with seed as materialized (
@@ -254,22 +268,35 @@ begin
         v_x := v_y;
     end loop;
 
-    -- 5. passages of the subgraph by what reached them, then the other candidates by their own score
+    -- 5. both orders on one scale, from the best to the 100th: logarithms of what the walk brought, and nearness
     return query
-    select coalesce(x.id, p.id), x.score, p.near
-    from unnest(v_node, v_x[v_entities + 1:]) as x (id, score) full join unnest(v_passage, v_near) as p (id, near) using (id)
-    order by x.score desc nulls last, p.near desc nulls last, 1;
+    with reached as (
+        select id, ln(x) as x from unnest(v_node, v_x[v_entities + 1:]) as u (id, x) where x > 0
+    ), walk as (
+        select id, coalesce((x - worst) / nullif(best - worst, 0), 1) as share
+        from reached, (select max(x) as best, min(x) as worst from (select x from reached order by x desc limit 100) t) r
+    ), candidate as (
+        select * from unnest(v_passage, v_nearness) as u (id, near)
+    ), close as (
+        select id, coalesce((near - worst) / nullif(best - worst, 0), 1) as share, near
+        from candidate, (select max(near) as best, min(near) as worst from (select near from candidate order by near desc limit 100) t) r
+    )
+    select id, (1 - v_share) * greatest(w.share, 0) + v_share * greatest(c.share, 0) as score,
+           v_x[v_entities + array_position(v_node, id)], c.near
+    from walk w full join close c using (id)
+    order by 2 desc, 4 desc nulls last, 1;
 end $f$;
-comment on function rank_chunks(halfvec, text[], double precision, integer, double precision, double precision, double precision,
-    double precision) is
-    'Passages for a question by personalised PageRank over the graph around it, best first; score null: not reached, near is its own score';
+comment on function rank_chunks(halfvec, text[], integer[], double precision, double precision, integer, double precision,
+    double precision, double precision, double precision, double precision, double precision, double precision) is
+    'Passages for a question by personalised PageRank over the graph around it and by their own nearness, best first; walked null: not
+reached, near null: no candidate by itself';
 
 -- find_chunks: the text layer. Candidates come through the source links of the entities and relations found (at most 50 an item), in
 -- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
 -- weight: the linked ones most often linked first; pagerank: rank_chunks, the rest nearest first.
 create or replace function find_chunks(
-    p_question halfvec, p_word text[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
-    p_lexical double precision, p_limit integer)
+    p_question halfvec, p_word text[], p_part integer[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
+    p_lexical double precision, p_nearness double precision, p_limit integer)
 returns table (n bigint, chunk_id bigint, score real, why text)
 language plpgsql stable
 set search_path from current
@@ -306,10 +333,10 @@ begin
         select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
         where p_mode = 'mix' and p_question is not null order by embedding <=> p_question limit 200
     ), lexical as materialized (
-        select chunk_id, row_number() over (order by score desc, chunk_id) as n from search_words(p_word, 200)
+        select chunk_id, row_number() over () as n from search_words(p_word, 200, 600, p_part)
         where p_mode = 'mix' and p_lexical > 0 and p_ranking <> 'pagerank'
     ), walked as materialized (
-        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_lexical) r
+        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_part, p_lexical, p_nearness) r
         where p_ranking = 'pagerank' and p_question is not null
     ), placed as (
         select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
@@ -326,7 +353,7 @@ begin
         select chunk_id, row_number() over (order by items desc, item, cos desc nulls last, chunk_id) * 4 - 1, why, items::double precision
         from graph where p_ranking = 'weight'
         union all
-        select w.chunk_id, w.n, 'pagerank', coalesce(w.score, w.near)
+        select w.chunk_id, w.n, 'pagerank', w.score
         from walked w where p_mode = 'mix' or exists (select from graph g where g.chunk_id = w.chunk_id)
         union all
         select chunk_id, 1000000 + row_number() over (order by cos desc nulls last, items desc, item, chunk_id), why, cos
@@ -337,7 +364,7 @@ begin
            string_agg(distinct channel, '+')
     from placed group by chunk_id order by 1 limit p_limit;
 end $f$;
-comment on function find_chunks(halfvec, text[], bigint[], bigint[], text, text, double precision, integer) is
+comment on function find_chunks(halfvec, text[], integer[], bigint[], bigint[], text, text, double precision, double precision, integer) is
     'Chunks for a question behind the entities and relations found for it, best first';
 
 -- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql
@@ -345,8 +372,9 @@ create or replace function retrieve(
     p_question halfvec default null, p_low halfvec default null, p_high halfvec default null,
     p_words text[] default '{}', p_keys text[] default '{}', p_similar text[] default '{}',
     p_mode text default 'mix', p_top_k integer default 40, p_chunk_top_k integer default 20, p_ranking text default 'pagerank',
-    p_threshold real default .2, p_degree_cap integer default 32, p_hops integer default 1, p_lexical double precision default .05,
-    p_entity_tokens integer default 6000, p_relation_tokens integer default 8000, p_total_tokens integer default 30000)
+    p_threshold real default .2, p_degree_cap integer default 32, p_hops integer default 1, p_lexical double precision default .2,
+    p_entity_tokens integer default 6000, p_relation_tokens integer default 8000, p_total_tokens integer default 30000,
+    p_parts integer[] default '{}', p_nearness double precision default null)
 returns table (layer text, rank bigint, id bigint, name text, type text, target text, keywords text[], body text, weight real, tokens integer,
                score real, why text, document_id bigint, uri text, title text, ordinal integer, headings text[], page integer,
                start_char integer, end_char integer)
@@ -406,14 +434,14 @@ begin
            t.document_id, t.uri, t.title, t.ordinal, t.headings, t.page, t.start_char, t.end_char
     from (
         select f.n, f.score, f.why, c.*, d.uri, d.title, sum(c.tokens) over (order by f.n) as total
-        from find_chunks(p_question, p_words, v_entity, v_relation, p_mode,
+        from find_chunks(p_question, p_words, p_parts, v_entity, v_relation, p_mode,
                          case when p_question is null and p_ranking <> 'weight' then 'weight' else p_ranking end,
-                         p_lexical, p_chunk_top_k) f
+                         p_lexical, p_nearness, p_chunk_top_k) f
         join chunk c on c.id = f.chunk_id join document d on d.id = c.document_id
     ) t
     where t.total <= p_total_tokens - v_tokens
     order by t.n;
 end $f$;
 comment on function retrieve(halfvec, halfvec, halfvec, text[], text[], text[], text, integer, integer, text, real, integer, integer,
-    double precision, integer, integer, integer) is
+    double precision, integer, integer, integer, integer[], double precision) is
     'Search: entities, relations and chunks for a question, ranked, with the reason of each row and its tokens, within token budgets';

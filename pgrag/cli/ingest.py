@@ -132,7 +132,7 @@ def ingest(
         else:
             _print_estimate(estimated)
         return ExitCode.SOME_FAILED if estimated.failures else ExitCode.OK
-    return _finish(session, _within_budget(session, settings, work))
+    return _finish(session, within_budget(session, settings, work))
 
 
 @takes_session
@@ -144,11 +144,12 @@ def retry(session: Session, llm_model: LLMModel = None, max_cost: MaxCost = None
         with ingest_progress(progress, verbose=session.verbose) as show:
             return await rag.retry(progress=show)
 
-    report = _within_budget(session, settings, work)
+    report = within_budget(session, settings, work)
     return _finish(session, report, f"tried {amount(report.chunks, 'chunk')} again in {report.seconds:.1f} s")
 
 
-def _within_budget(session: Session, settings: Settings, work: Callable[[PgRAG], Awaitable[T]]) -> T:
+def within_budget(session: Session, settings: Settings, work: Callable[[PgRAG], Awaitable[T]]) -> T:
+    """`Session.with_rag`; the error at the end of the money names the option."""
     try:
         return session.with_rag(settings, work)
     except BudgetError as error:

@@ -57,6 +57,19 @@ def query(
     chunk_ranking: Annotated[
         ChunkRanking | None, typer.Option(help="Order of the passages (default pagerank).", rich_help_panel=SEARCH)
     ] = None,
+    lexical: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Weight of words, 0: off (default 0.2).", rich_help_panel=SEARCH),
+    ] = None,
+    nearness: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Weight of nearness against the graph, 0 to 1 (default: by the question).",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    rounds: Annotated[int | None, _number("2: search again with the facts found (default 1).", SEARCH)] = None,
     degree_cap: Annotated[int | None, _number("Edges followed from an entity at most (default 32).", SEARCH)] = None,
     hops: Annotated[int | None, _number("Steps to walk from the entities found, 1 to 3 (default 1).", SEARCH)] = None,
     low: Annotated[
@@ -120,6 +133,9 @@ def query(
         "top_k": top_k,
         "chunk_top_k": chunk_top_k,
         "chunk_ranking": chunk_ranking,
+        "lexical": lexical,
+        "nearness": nearness,
+        "rounds": rounds,
         "degree_cap": degree_cap,
         "hops": hops,
         "max_entity_tokens": max_entity_tokens,

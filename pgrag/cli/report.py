@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pgrag.cli.output import amount, emit, note, table
+from pgrag.cli.output import amount, emit, note, one_line, table
 from pgrag.cli.progress import SECONDS_BETWEEN_LINES
 
 if TYPE_CHECKING:
-    from pgrag.evaluate.results import EvaluationReport
+    from pgrag.evaluate.report import Metric
+    from pgrag.evaluate.results import EvaluationReport, Row
+
+LEAST_NEEDED = ("precision", "nDCG", "recall@2", "recall@10", "MRR")
+"""Columns that a terminal does without where a table is too wide, in this order; report files have everything."""
 
 
 @contextmanager
@@ -48,36 +53,84 @@ def _lines() -> Callable[[int, int], None]:
 
 
 def print_report(report: EvaluationReport) -> None:
-    from pgrag.evaluate.report import best_line, gained, kind_title, kinds, metrics_of, rows_of
+    """The tables of each kind of question, then what they let one conclude."""
+    from pgrag.evaluate.conclusions import in_words
+    from pgrag.evaluate.report import gained, kind_title, kinds, metrics_of, rows_of
 
     for kind in kinds(report):
         rows = rows_of(report, kind)
         metrics = metrics_of(report, rows)
-        failed = any(row.errors for row in rows)
-        title = kind_title(kind) if kind else "all"
-        emit(f"{title}: {amount(rows[0].questions, 'question')} (± half of the 95 % interval)")
-        table(
-            ["variant", *["failed"] * failed, *(metric.title for metric in metrics)],
-            (
-                [row.variant, *[row.errors] * failed]
-                + [metric.estimate(row.metrics.get(metric.name)) for metric in metrics]
-                for row in rows
-            ),
-        )
+        title = f"{kind_title(kind) if kind else 'all'}: {amount(rows[0].questions, 'question')}"
+        shown = _values(rows, metrics)
+        if _fits(shown):
+            emit(f"{title} (± half of the 95 % interval)")
+        else:
+            emit(title)
+            shown = _values(rows, metrics, spread=False)
+        _table(shown)
         if better := [row for row in rows if row.gains]:
-            shown = gained(metrics)
             emit(f"gain over {report.baseline} [95 % interval] (* leaves out 0)")
-            table(
-                ["variant", *(metric.title for metric in shown)],
-                ([row.variant, *(metric.gain(row.gains.get(metric.name)) for metric in shown)] for row in better),
-            )
+            _table(_gains(better, gained(metrics)))
         emit("")
     if report.verdicts:
         _print_verdicts(report)
-    if best := best_line(report):
-        emit(best)
-    for warning in report.warnings:
-        emit(f"warning: {' '.join(warning.split())}")
+    for line in [*in_words(report), *(f"warning: {' '.join(warning.split())}" for warning in report.warnings)]:
+        emit(_wrapped(line))
+
+
+def _wrapped(line: str) -> str:
+    """On a terminal, broken between words."""
+    if not sys.stdout.isatty():
+        return line
+    from rich.console import Console
+
+    begins = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line.lstrip(), Console().width, initial_indent=begins, subsequent_indent=begins + "  ")
+
+
+def _values(rows: Sequence[Row], metrics: Sequence[Metric], *, spread: bool = True) -> list[list[str]]:
+    failed = any(row.errors for row in rows)
+    return [
+        ["variant", *["failed"] * failed, *(metric.title for metric in metrics)],
+        *(
+            [row.variant, *[str(row.errors)] * failed]
+            + [metric.estimate(row.metrics.get(metric.name), spread=spread) for metric in metrics]
+            for row in rows
+        ),
+    ]
+
+
+def _gains(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[list[str]]:
+    return [
+        ["variant", *(metric.title for metric in metrics)],
+        *([row.variant, *(metric.gain(row.gains.get(metric.name)) for metric in metrics)] for row in rows),
+    ]
+
+
+def _table(shown: list[list[str]]) -> None:
+    """The table; without some columns where a terminal is too narrow for it."""
+    left_out = []
+    for title in LEAST_NEEDED:
+        if _fits(shown):
+            break
+        if title in shown[0]:
+            place = shown[0].index(title)
+            shown = [row[:place] + row[place + 1 :] for row in shown]
+            left_out.append(title)
+    table(shown[0], shown[1:])
+    if left_out:
+        emit(f"(left out, for a wider terminal: {', '.join(left_out)})")
+
+
+def _fits(shown: Sequence[Sequence[str]]) -> bool:
+    """Whether a table is no wider than the terminal; a label may be broken at its spaces."""
+    if not sys.stdout.isatty():
+        return True
+    from rich.console import Console
+
+    labels = [part for row in shown for part in one_line(row[0]).split()]
+    widths = [max(map(len, labels)), *(max(map(len, column)) for column in list(zip(*shown, strict=True))[1:])]
+    return sum(widths) + 2 * (len(widths) - 1) <= Console().width
 
 
 def _print_verdicts(report: EvaluationReport) -> None:

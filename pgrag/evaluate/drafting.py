@@ -238,7 +238,7 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: {'it is' if path.is_dir() else f'{path.parent} is not'} a directory")
     if path.exists() and not overwrite:
-        raise UsageError(f"{path} exists: give another name, or say that it may be overwritten")
+        raise UsageError(f"{path} exists: give another name, or remove it")
 
 
 def _as_json(question: Question) -> dict[str, Any]:

@@ -124,10 +124,12 @@ def _find(number: int | None, sentence: str, passages: Sequence[Passage]) -> tup
     for passage in sorted(passages, key=lambda passage: number is None or passage is not _numbered(number, passages)):
         text, places = _folded(passage.body)
         if (start := text.find(wanted)) >= 0:
-            end = places[start + len(wanted) - 1] + 1
+            begin, end = places[start], places[start + len(wanted) - 1] + 1
+            while begin and unicodedata.combining(passage.body[begin]):  # a mark belongs to the letter before it
+                begin -= 1
             while passage.body[end : end + 1] and unicodedata.combining(passage.body[end]):
                 end += 1
-            return Gold(passage.uri, passage.ordinal, passage.body[places[start] : end]), ""
+            return Gold(passage.uri, passage.ordinal, passage.body[begin:end]), ""
     return None, "evidence that no passage holds"
 
 

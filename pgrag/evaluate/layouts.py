@@ -65,9 +65,11 @@ def load_layout(directory: Path, *, split: str = "", name: str = "", pool: str =
         raise UsageError(f"{directory} holds several sets, name one: {', '.join(pairs)}")
     if pairs:
         return _complete(_hipporag(directory, name or pairs[0]))
+    alone = ", or give questions.jsonl itself if its documents are ingested already"
     raise UsageError(
         f"{directory} is no evaluation set: it needs corpus.jsonl with questions.jsonl, or corpus.jsonl with "
         "queries.jsonl and qrels/ (BEIR), or NAME_corpus.json with NAME.json (HippoRAG)"
+        + (alone if (directory / "questions.jsonl").is_file() else "")
     )
 
 
@@ -78,7 +80,7 @@ def _complete(found: EvaluationSet) -> EvaluationSet:
     if not questions:
         raise UsageError(f"{found.name}: no question is left: their gold is not in the corpus, or there are none")
     gone = len(found.questions) - len(questions)
-    lost = [f"{amount(gone, 'question')} left out: they need passages that the corpus does not have"] if gone else []
+    lost = [f"{amount(gone, 'question')} left out: not all passages needed are in the corpus"] if gone else []
     return replace(found, questions=tuple(questions), warnings=(*found.warnings, *lost, *without_gold(questions)))
 
 

@@ -34,7 +34,7 @@ def match(gold: Sequence[Gold], chunks: Sequence[RetrievedChunk]) -> Matches:
     at the first rank where the chunks so far hold it: in one of them, or in the stretch of text that chunks of one
     document make together which touch or overlap. White space, case and width make no difference.
     """
-    whole = all(item.ordinal is None and not item.text for item in gold)
+    whole = by_document(gold)
     first: dict[tuple[int, int], RetrievedChunk] = {}
     for chunk in chunks:
         first.setdefault((chunk.document_id, 0 if whole else chunk.ordinal), chunk)
@@ -50,12 +50,29 @@ def match(gold: Sequence[Gold], chunks: Sequence[RetrievedChunk]) -> Matches:
     return Matches(tuple(ranks), tuple(relevant))
 
 
+def by_document(gold: Sequence[Gold]) -> bool:
+    """Whether ranks are those of documents: all gold names documents only."""
+    return all(item.ordinal is None and not item.text for item in gold)
+
+
 def names(document: str, uri: str) -> bool:
     """Whether `document` is the uri, or its end from a "/" or "#" on."""
     return any(
         whole == document or whole.endswith((f"/{document.lstrip('/')}", f"#{document.lstrip('#')}"))
         for whole in (uri, unquote(uri))
     )
+
+
+def missing_documents(gold: Iterable[Gold], uris: Iterable[str]) -> list[str]:
+    """The documents that gold names and none of the uris is, in the sense of `names`, each once."""
+    named = {item.document.lstrip("/#"): item.document for item in gold if item.document}
+    for uri in uris:
+        if not named:
+            break
+        for whole in {uri, unquote(uri)}:
+            for start in (0, *(place + 1 for place, character in enumerate(whole) if character in "/#")):
+                named.pop(whole[start:].lstrip("/#"), None)
+    return list(named.values())
 
 
 def folded(text: str) -> str:

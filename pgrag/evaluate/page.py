@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from pgrag.evaluate.matching import names
+from pgrag.evaluate.conclusions import in_words
+from pgrag.evaluate.matching import by_document
 from pgrag.evaluate.plots import Interval, Series, curves, escaped, forest, scatter
 from pgrag.evaluate.report import (
     Metric,
-    best_line,
     count,
     dollars,
     gained,
@@ -71,8 +71,8 @@ def to_html(report: EvaluationReport) -> str:
 def _top(report: EvaluationReport) -> str:
     made = f"{len(report.questions):,} questions, {len(variants(report))} variants, {report.created_at}"
     parts = [f"<h1>{_given(report.name)}</h1>\n<p>{escaped(made)}</p>\n"]
-    if best := best_line(report):
-        parts.append(f'<p class="best">{escaped(best[0].upper() + best[1:])}</p>\n')
+    if lines := in_words(report):
+        parts.append(f'<div class="best">{"".join(f"<p>{_given(line)}</p>" for line in lines)}</div>\n')
     if report.warnings:
         items = "".join(f"<li>{_given(warning)}</li>" for warning in report.warnings)
         parts.append(f'<div class="warnings"><ul>{items}</ul></div>\n')
@@ -142,7 +142,7 @@ def _intervals(
         for row in rows:
             found = (row.gains if gains else row.metrics).get(name)
             if found is not None:
-                mark = "*" if gains and found.significant and found.n > 1 else ""
+                mark = "*" if gains and found.significant else ""
                 style = styles[row.variant]
                 intervals.append(Interval(row.variant, style, found.low, found.mean, found.high, mark))
         if intervals:
@@ -226,7 +226,8 @@ def _questions(report: EvaluationReport) -> str:
     )
     parts = [
         f"<h2>Questions</h2>\n<p>The worst first, by the mean of recall@{k} over the "
-        "variants. Passages of a document that is needed are bold.</p>\n"
+        "variants. Passages that were needed are bold. Where a question names documents only, ranks are "
+        "those of documents, else of passages.</p>\n"
     ]
     if len(scored) > SHOWN_QUESTIONS:
         parts.append(f"<p>{SHOWN_QUESTIONS:,} of {len(scored):,}; the JSON report holds them all.</p>\n")
@@ -254,10 +255,10 @@ def _question(question: Question, score: float | None, outcomes: Sequence[Outcom
         f'<details><summary><span class="score">{shown}</span>{_given(question.text)}{kind} '
         f'<span class="tag">{escaped(_cut(question.id, 80))}</span></summary>\n'
     ]
-    for title, texts in (("Needed", map(gold_text, question.gold)), ("Right answers", question.answers)):
-        items = "".join(f"<li>{_given(text)}</li>" for text in texts)
-        parts.append(f"<p>{title}</p><ul>{items}</ul>\n" if items else "")
-    heads = "".join(f"<th>{head}</th>" for head in ("variant", f"recall@{k}", "first at", "found", "answer"))
+    parts.append(_needed(question, outcomes))
+    if answers := "".join(f"<li>{_given(text)}</li>" for text in question.answers):
+        parts.append(f"<p>Right answers</p><ul>{answers}</ul>\n")
+    heads = "".join(f"<th>{head}</th>" for head in ("variant", f"recall@{k}", "found", "answer"))
     rows = "".join(_outcome(question, outcome, k) for outcome in outcomes)
     parts.append(
         f'<div class="scroll"><table class="words"><thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table>'
@@ -266,14 +267,32 @@ def _question(question: Question, score: float | None, outcomes: Sequence[Outcom
     return "".join(parts)
 
 
+def _needed(question: Question, outcomes: Sequence[Outcome]) -> str:
+    """The passages needed, and the rank at which each variant found each."""
+    if not question.gold:
+        return ""
+    ranked = [outcome for outcome in outcomes if outcome.ranks]
+    heads = "".join(f"<th>{_given(outcome.variant)}</th>" for outcome in ranked)
+    rows = "".join(
+        f"<tr><td>{_given(gold_text(gold))}</td>{''.join(_rank(outcome.ranks[i]) for outcome in ranked)}</tr>\n"
+        for i, gold in enumerate(question.gold)
+    )
+    return (
+        f'<div class="scroll"><table class="words"><thead><tr><th>needed, found at rank</th>{heads}</tr></thead>\n'
+        f"<tbody>\n{rows}</tbody></table></div>\n"
+    )
+
+
+def _rank(rank: int | None) -> str:
+    return '<td class="down">not found</td>' if rank is None else f"<td>{rank}</td>"
+
+
 def _outcome(question: Question, outcome: Outcome, k: int) -> str:
     if outcome.error:
         return (
-            f'<tr><td>{_given(outcome.variant)}</td><td colspan="4" class="error">{_given(outcome.error)}</td></tr>\n'
+            f'<tr><td>{_given(outcome.variant)}</td><td colspan="3" class="error">{_given(outcome.error)}</td></tr>\n'
         )
     recall = "" if outcome.recall is None else share(outcome.recall.get(k, 0.0))
-    rank = "" if outcome.mrr is None else f"{1 / outcome.mrr:.0f}" if outcome.mrr else "not found"
-    found = "".join(_place(question, place) for place in outcome.found[:SHOWN_FOUND])
     scores = ", ".join(
         f"{name} {share(value)}"
         for name, value in (("EM", outcome.exact_match), ("F1", outcome.f1))
@@ -281,19 +300,21 @@ def _outcome(question: Question, outcome: Outcome, k: int) -> str:
     )
     answer = "" if outcome.answer is None else _given(outcome.answer) + (f" ({scores})" if scores else "")
     return (
-        f"<tr><td>{_given(outcome.variant)}</td><td>{recall}</td><td>{rank}</td>"
-        f"<td>{f'<ol>{found}</ol>' if found else ''}</td><td>{answer}</td></tr>\n"
+        f"<tr><td>{_given(outcome.variant)}</td><td>{recall}</td>"
+        f"<td>{_found(question, outcome)}</td><td>{answer}</td></tr>\n"
     )
 
 
-def _place(question: Question, place: str) -> str:
-    """A passage found, `uri:ordinal`."""
-    uri, _, ordinal = place.rpartition(":")
-    needed = any(
-        gold.document and names(gold.document, uri) and (gold.ordinal is None or str(gold.ordinal) == ordinal)
-        for gold in question.gold
+def _found(question: Question, outcome: Outcome) -> str:
+    """The passages found, `uri:ordinal`, with those at the ranks of what was needed in bold."""
+    ranked = [place.rpartition(":")[0] if by_document(question.gold) else place for place in outcome.found]
+    distinct = list(dict.fromkeys(ranked))
+    needed = {distinct[rank - 1] for rank in outcome.ranks if rank is not None and rank <= len(distinct)}
+    items = (
+        f"<li><strong>{_given(place)}</strong></li>" if key in needed else f"<li>{_given(place)}</li>"
+        for place, key in list(zip(outcome.found, ranked, strict=True))[:SHOWN_FOUND]
     )
-    return f"<li><strong>{_given(place)}</strong></li>" if needed else f"<li>{_given(place)}</li>"
+    return f"<ol>{''.join(items)}</ol>" if outcome.found else ""
 
 
 def _settings(report: EvaluationReport) -> str:

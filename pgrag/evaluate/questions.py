@@ -26,8 +26,8 @@ def load_questions(path: Path) -> tuple[list[Question], list[str]]:
     - `question` (or `query`, `text`), and `id`: without one it is the number of the line;
     - `kind` (or `type`): single_fact, aggregation, multi_hop, thematic, null, or a word of the set's own;
     - `answers` (or `answer`): a text or a list of them;
-    - `gold`: document uris and objects {document, ordinal, text}; `gold_ids`, `gold_documents`: uris; `gold_chunks`:
-      objects {document, ordinal}. All of them together are the gold of the question;
+    - `gold`: a document uri, or a list of uris and objects {document, ordinal, text}; `gold_ids`, `gold_documents`:
+      uris; `gold_chunks`: objects {document, ordinal}. All of them together are the gold of the question;
     - `evidence`: a text, or a list of texts and of objects with a `fact` or `text`; gold only where none of the fields
       above is there: an empty list says that no passage is needed.
 
@@ -55,9 +55,9 @@ def without_gold(questions: list[Question]) -> list[str]:
 
 
 def amount(n: int, noun: str) -> str:
-    """`1 query`, `2 queries`."""
+    """`1 query`, `1,200 queries`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{n} {noun if n == 1 else plural}"
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 def question_of(row: Mapping[str, Any], place: str, identifier: str) -> Question:
@@ -102,6 +102,8 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             for number, line in enumerate(stream, 1):
                 if not line.removeprefix(codecs.BOM_UTF8).strip():
                     continue
+                if line.strip() == b"[":
+                    raise UsageError(f"{path}:{number}: is a JSON list: write JSON lines, an object on each line")
                 row = json_value(line, f"{path}:{number}")
                 if not isinstance(row, dict):
                     raise UsageError(f"{path}:{number}: a line is a JSON object, not {_shown(row)}")
@@ -129,7 +131,7 @@ def _refuse(constant: str) -> NoReturn:
 def _gold(row: Mapping[str, Any], place: str) -> Iterator[Gold]:
     given = [name for name in GOLD_FIELDS if row.get(name) is not None]
     for name in given:
-        for item in _list(row, name, place):
+        for item in [row[name]] if isinstance(row[name], str) else _list(row, name, place):
             yield _gold_item(item, name, place)
     if given or row.get("evidence") is None:
         return

@@ -1,67 +1,14 @@
-"""What a report says: its JSON form, its metrics in reading order as people write them, the best variants."""
+"""What a report says to people: its metrics in reading order as they are written, its variants and kinds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from decimal import Decimal
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pgrag.evaluate.results import Estimate, EvaluationReport, Gold, Kind, Row
 
-FORMAT = 1
-"""Version of the JSON form; it grows when a field changes its meaning or goes, not when one is added."""
 OVERALL = ""
 """The kind of a row over all questions."""
-
-
-# ---------------------------------------------------------------- JSON
-
-
-def to_json(report: EvaluationReport, *, details: bool = True) -> dict[str, Any]:
-    """The report as JSON values, the same ones for the same report. Without `details` the questions and outcomes are
-    left out. Decimals become numbers, what is no finite number null."""
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "name": report.name,
-        "created_at": report.created_at,
-        "settings": _plain(report.settings),
-        "baseline": report.baseline,
-        "ks": list(report.ks),
-        "variants": variants(report),
-        "rows": [_row(row) for row in report.rows],
-        "best": [{"kind": best.kind, "metric": best.metric, "variant": best.variant} for best in best_variants(report)],
-        "verdicts": _plain(report.verdicts),
-        "warnings": list(report.warnings),
-    }
-    if details:
-        document["questions"] = _plain(report.questions)
-        document["outcomes"] = _plain(report.outcomes)
-    return document
-
-
-def _row(row: Row) -> dict[str, Any]:
-    gains = {name: {**_plain(gain), "significant": gain.significant} for name, gain in row.gains.items()}
-    return {**_plain(row), "gains": gains}
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Enum():
-            return value.value
-        case None | bool() | int() | str():
-            return value
-        case float() | Decimal():
-            return float(value) if math.isfinite(value) else None
-        case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return str(value)  # a setting of another type, such as a path
 
 
 # ---------------------------------------------------------------- metrics for people
@@ -98,11 +45,11 @@ class Metric:
     title: str
     text: Callable[[float], str] = share
 
-    def estimate(self, found: Estimate | None) -> str:
-        """`.812 ±.031`, half the width of the interval. Empty for None."""
+    def estimate(self, found: Estimate | None, *, spread: bool = True) -> str:
+        """`.812 ±.031`, with `spread` half the width of the interval. Empty for None."""
         if found is None:
             return ""
-        if found.n < 2 or found.low == found.high:  # an interval of one value says nothing
+        if not spread or found.n < 2 or found.low == found.high:  # an interval of one value says nothing
             return self.text(found.mean)
         return f"{self.text(found.mean)} ±{self.text(_half(found))}"
 
@@ -110,9 +57,9 @@ class Metric:
         """`+.041 [.021, .061]*`, with the star where the interval leaves out 0. Empty for None."""
         if found is None:
             return ""
-        sign = "+" if found.mean > 0 else ""
+        sign = "+" if found.mean > 0 and self.text(found.mean) != self.text(0) else ""
         spread = f" [{self.text(found.low)}, {self.text(found.high)}]" if found.low != found.high else ""
-        return f"{sign}{self.text(found.mean)}{spread}{'*' if found.significant and found.n > 1 else ''}"
+        return f"{sign}{self.text(found.mean)}{spread}{'*' if found.significant else ''}"
 
 
 def _half(found: Estimate) -> float:
@@ -189,49 +136,6 @@ def kind_title(kind: str) -> str:
 def gained(metrics: Sequence[Metric]) -> list[Metric]:
     """Those of the metrics that a table of gains shows: the main ones in which more is better."""
     return [metric for metric in metrics if metric.text is share and metric.name not in ("ndcg", "precision")]
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The variant with the highest mean of a metric on a kind of questions; `significant`: beats the baseline."""
-
-    kind: str
-    metric: str
-    variant: str
-    mean: float
-    significant: bool
-
-
-def best_variants(report: EvaluationReport) -> list[Best]:
-    """The best variant of each kind, by recall at the headline k, or by exact match and F1 where nothing is to be
-    found. Of equals the first."""
-    found: list[Best] = []
-    for kind in kinds(report):
-        rows = rows_of(report, kind)
-        for metric in (f"recall@{headline_k(report)}", "exact_match", "f1"):
-            scored = [row for row in rows if metric in row.metrics]
-            if scored:
-                best = max(scored, key=lambda row: row.metrics[metric].mean)
-                gain = best.gains.get(metric)
-                means = best.metrics[metric].mean
-                found.append(Best(kind, metric, best.variant, means, gain is not None and gain.low > 0 and gain.n > 1))
-                break
-    return found
-
-
-def best_line(report: EvaluationReport) -> str:
-    """`best recall@5: mix .812* on multi hop, ...; * better than naive by more than chance`."""
-    found = best_variants(report)
-    if not found:
-        return ""
-    metric = found[-1].metric
-    said = [
-        f"{best.variant} {share(best.mean)}{'*' if best.significant else ''} on {kind_title(best.kind)}"
-        + ("" if best.metric == metric else f" ({best.metric})")
-        for best in found
-    ]
-    legend = f"; * better than {report.baseline} beyond chance" if any(best.significant for best in found) else ""
-    return f"best {metric}: {', '.join(said)}{legend}"
 
 
 def gold_text(gold: Gold) -> str:

@@ -10,6 +10,9 @@ from typing import Any
 
 from pgrag.types import Mode
 
+FEWEST_TO_TELL = 6
+"""Differences, at least, for one to be more than chance: five on one side come by chance 1 time in 16, six in 32."""
+
 
 class Kind(StrEnum):
     """Kinds of questions that are evaluated apart; a set may have kinds of its own."""
@@ -64,6 +67,8 @@ class Variant:
 class Outcome:
     """What one variant found for one question, or the `error` that kept it from doing so.
 
+    `ranks`, from 1, at which it found each gold of the question, in their order, None where it did not; of documents
+    where all gold names documents only, else of chunks.
     `recall` and `all_gold` are by k; they, `mrr`, `ndcg` (at 10) and `precision` (context precision: mean of the
     precisions at the ranks of the passages needed) are None without gold; `exact_match` and `f1` are None without
     right answers or when no answer was made. For a question of kind null, `exact_match` is 1 if the answer says that
@@ -74,6 +79,7 @@ class Outcome:
     question: str
     variant: str
     found: tuple[str, ...] = ()
+    ranks: tuple[int | None, ...] = ()
     recall: Mapping[int, float] | None = None
     all_gold: Mapping[int, float] | None = None
     mrr: float | None = None
@@ -100,8 +106,8 @@ class Estimate:
 
     @property
     def significant(self) -> bool:
-        """Of a difference: the interval leaves out 0."""
-        return self.low > 0 or self.high < 0
+        """Of a difference: the interval leaves out 0, and is of enough questions to say so."""
+        return self.n >= FEWEST_TO_TELL and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,85 +6,45 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
-
-from pgrag.answer import DEFAULT_WISHES, Answerer, Wishes
+from pgrag.answer import DEFAULT_WISHES, Answerer, LLMAnswerer, Wishes
 from pgrag.config import Settings
-from pgrag.embedding import embed_checked
 from pgrag.errors import BudgetError, ModelAccessError, PgragError, UsageError, WorkspaceError
 from pgrag.evaluate import metrics
-from pgrag.evaluate.matching import match
+from pgrag.evaluate.matching import match, missing_documents
+from pgrag.evaluate.memory import QuestionMemory
 from pgrag.evaluate.questions import amount
 from pgrag.evaluate.results import EvaluationReport, Kind, Outcome, Question, Variant
 from pgrag.evaluate.variants import with_baseline
+from pgrag.extraction.keyless import KeylessKeywords
 from pgrag.folding import clean
 from pgrag.keywords import search_terms
-from pgrag.llm.spending import Bill
+from pgrag.llm import litellm_models
+from pgrag.llm.keyless import KeylessEmbedder
+from pgrag.llm.keywords import LLMKeywords
+from pgrag.llm.spending import Bills
 from pgrag.query import QueryOptions, Searcher, query_options
 from pgrag.store import Store
 from pgrag.tokens import Tokenizer
 from pgrag.types import Embedder, KeywordExtractor, Keywords, Mode, Retrieval
 
-if TYPE_CHECKING:
-    from pgrag.types import Vectors
-
 KS = (2, 5, 10)
 FATAL = (BudgetError, ModelAccessError, WorkspaceError)  # no other question would fare better
 DESCRIBED = (
-    "workspace", "embedding_model", "llm_model", "extraction_model", "keyword_model", "answer_model", "top_k",
-    "chunk_top_k", "chunk_ranking", "lexical", "cosine_threshold", "degree_cap", "hops", "max_entity_tokens",
-    "max_relation_tokens", "max_total_tokens",
+    "workspace", "embedding_model", "llm_model", "extraction_model", "keyword_model", "answer_model",
+    "cosine_threshold", "lexical", *(option.name for option in fields(QueryOptions) if option.name != "mode"),
 )  # fmt: skip
+"""The settings that a report names."""
 
 Progress = Callable[[int, int], None]
 """Told how many of how many questions are done."""
 
 
-class Bills(Protocol):
-    """What the requests to models cost that were made while it was open; an answer from a cache has no bill."""
-
-    @property
-    def bills(self) -> Sequence[Bill]:
-        """One a request."""
-
-    @property
-    def cached(self) -> int:
-        """How many answers came from the cache."""
-
-
 Tally = Callable[[], AbstractContextManager[Bills]]
 """Opens a record of the requests that this task, and the tasks that it starts, make until it is closed."""
-
-
-class QuestionMemory:
-    """An embedder that embeds the texts of a question once for all variants."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._known: dict[str, Vectors] = {}
-        self.model = embedder.model
-        self.dimension = embedder.dimension
-        self.prefixes = embedder.prefixes
-        self.cosine_threshold = embedder.cosine_threshold
-
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Vectors:
-        """As the embedder's own."""
-        known = dict(self._known) if kind == "query" else {}
-        if new := [text for text in dict.fromkeys(texts) if text not in known]:
-            known.update(zip(new, await embed_checked(self._embedder, new, kind), strict=True))
-        if kind == "query":
-            self._known |= {text: known[text] for text in texts}
-        return np.stack([known[text] for text in texts])
-
-    def forget(self, texts: Sequence[str]) -> None:
-        """Frees the vectors of these texts."""
-        for text in texts:
-            self._known.pop(text, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +55,9 @@ class _Spent:
     cost: Decimal | None = Decimal(0)
 
     @classmethod
-    def of(cls, bills: Bills | None) -> _Spent:
+    def of(cls, bills: Bills) -> _Spent:
         spent = cls()
-        for bill in bills.bills if bills else ():
+        for bill in bills.bills:
             spent += cls(bill.prompt_tokens + bill.completion_tokens, bill.cost)
         return spent
 
@@ -150,12 +110,14 @@ class Evaluator:
         tokenizer: Tokenizer,
         tally: Tally | None = None,
     ) -> None:
+        self._store = store
         self._settings = settings
+        self._embedder = embedder
         self._memory = QuestionMemory(embedder)
         self._keyword_extractor = keyword_extractor
         self._answerer = answerer
         self._searcher = Searcher(store, settings, self._memory, keyword_extractor, answerer, tokenizer)
-        self._tally: Callable[[], AbstractContextManager[Bills | None]] = tally or nullcontext
+        self._tally = tally or (lambda: nullcontext(Bills()))
 
     async def run(
         self,
@@ -185,6 +147,11 @@ class Evaluator:
         options = {v.label: query_options(self._settings, v.mode, v.options) for v in variants}
         _check(questions, variants, ks, answers, concurrency)
         ks = tuple(sorted(set(ks)))
+        lacking = missing_documents(
+            [gold for question in questions for gold in question.gold],
+            (document.uri for document in await self._store.documents()),
+        )
+        await self._load_models(questions[0].text, answers)
         waiting = iter(enumerate(questions))
         job = _Job(variants, options, ks, answers, wishes, progress, waiting, len(questions))
         tasks = [asyncio.create_task(self._work(job)) for _ in range(min(concurrency, len(questions)))]
@@ -214,8 +181,17 @@ class Evaluator:
             ks=ks,
             rows=rows,
             outcomes=outcomes,
-            warnings=(*warnings, *_warnings(job, outcomes)),
+            warnings=(*warnings, *_lacking(lacking), *_warnings(job, done, outcomes)),
         )
+
+    async def _load_models(self, text: str, answers: bool) -> None:
+        """So that no question's seconds are those of loading a model, or LiteLLM, into this process."""
+        if isinstance(self._embedder, KeylessEmbedder):
+            await self._embedder.embed([text], "query")
+        if isinstance(self._keyword_extractor, KeylessKeywords):
+            await self._keyword_extractor.keywords(text)
+        if isinstance(self._keyword_extractor, LLMKeywords) or (answers and isinstance(self._answerer, LLMAnswerer)):
+            await litellm_models.load()
 
     async def _work(self, job: _Job) -> None:
         """Takes questions until there are none, or the run stops."""
@@ -257,9 +233,8 @@ class Evaluator:
         return ready[graph]
 
     async def _make(self, text: str, graph: bool, made: _Ready, job: _Job) -> _Ready:
-        bills: Bills | None = None
-        try:
-            with self._tally() as bills:
+        with self._tally() as bills:
+            try:
                 started = time.perf_counter()
                 keywords = await self._keyword_extractor.keywords(text) if graph else Keywords()
                 between = time.perf_counter()
@@ -267,11 +242,11 @@ class Evaluator:
                 texts = tuple(dict.fromkeys(t for t in (text, terms.low, terms.high) if t is not None))
                 if text:  # the searcher refuses an empty question
                     await self._memory.embed(texts, "query")
-        except FATAL:
-            raise
-        except PgragError as error:
-            return replace(made, error=str(error), spent=made.spent + _Spent.of(bills))
-        job.cached += bills.cached if bills else 0
+            except FATAL:
+                raise
+            except PgragError as error:
+                return replace(made, error=str(error), spent=made.spent + _Spent.of(bills))
+        job.cached += bills.cached
         seconds = {
             "keywords": between - started if graph else 0.0,
             "embedding": made.seconds.get("embedding", 0.0) + time.perf_counter() - between,
@@ -284,20 +259,19 @@ class Evaluator:
                 question.id, variant.label, llm_tokens=made.spent.tokens, cost=made.spent.cost, error=made.error
             )
         options, answer, seconds = job.options[variant.label], None, dict(made.seconds)
-        bills: Bills | None = None
-        try:
-            with self._tally() as bills:
+        with self._tally() as bills:
+            try:
                 if job.answers:
                     result = await self._searcher.query(text, options, made.keywords, job.wishes)
                     retrieval, answer, seconds["answer"] = result.retrieval, result.answer, result.timings["answer"]
                 else:
                     retrieval = await self._searcher.retrieve(text, options, made.keywords)
-        except FATAL:
-            raise
-        except PgragError as error:
-            spent = made.spent + _Spent.of(bills)
-            return Outcome(question.id, variant.label, llm_tokens=spent.tokens, cost=spent.cost, error=str(error))
-        job.cached += bills.cached if bills else 0
+            except FATAL:
+                raise
+            except PgragError as error:
+                spent = made.spent + _Spent.of(bills)
+                return Outcome(question.id, variant.label, llm_tokens=spent.tokens, cost=spent.cost, error=str(error))
+        job.cached += bills.cached
         if "search" in retrieval.timings:
             seconds["search"] = retrieval.timings["search"]
         spent = made.spent + _Spent.of(bills)
@@ -314,6 +288,7 @@ def _measured(outcome: Outcome, question: Question, retrieval: Retrieval, mode: 
         matches = match(question.gold, retrieval.chunks)
         outcome = replace(
             outcome,
+            ranks=matches.ranks,
             recall={k: metrics.recall(matches, k) for k in ks},
             all_gold={k: metrics.all_gold(matches, k) for k in ks},
             mrr=metrics.reciprocal_rank(matches),
@@ -355,12 +330,20 @@ def _check(
         raise UsageError("mode bypass searches nothing: it can be evaluated with answers only")
 
 
-def _warnings(job: _Job, outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _lacking(documents: Sequence[str]) -> Iterator[str]:
+    if documents:
+        shown = ", ".join(documents[:3]) + (", ..." if len(documents) > 3 else "")
+        yield f"gold names {amount(len(documents), 'document')} that the workspace does not have: {shown}"
+
+
+def _warnings(job: _Job, questions: Sequence[Question], outcomes: Sequence[Outcome]) -> Iterator[str]:
     short = [
         v.label for v in job.variants if v.mode is not Mode.BYPASS and job.options[v.label].chunk_top_k < job.ks[-1]
     ]
     if short:
         yield f"recall@{job.ks[-1]} cannot be reached with a smaller chunk_top_k: {', '.join(short)}"
+    if not job.answers and (null := sum(question.kind == Kind.NULL for question in questions)):
+        yield f"{amount(null, 'question')} of kind null measured in answers only, and none were asked for"
     if job.cached:
         yield f"{amount(job.cached, 'answer')} of models came from the cache: no tokens and no cost of them are counted"
     if unpriced := sum(outcome.cost is None for outcome in outcomes):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def statements(text: str) -> Iterator[str]:
@@ -39,13 +41,34 @@ def test_the_commands_work_as_shown(dsn: str, tmp_path: Path) -> None:
     (tmp_path / "docs" / "old.md").write_text("# Checkout\n\nThe Falcon team owns Checkout.\n")
     (tmp_path / "docs" / "new.md").write_text("# Falcon\n\nAda Quill leads the Falcon team.\n")
     commands = [line[2:].split(" #")[0] for block in blocks("console") for line in block.splitlines()]
-    shown = [shlex.split(c) for c in commands if c.startswith("pgrag ") and "LLM" not in c and "--dry-run" not in c]
-    assert {"ingest", "query", "status", "documents", "delete"} <= {argv[1] for argv in shown}
+    (tmp_path / "questions.jsonl").write_text(blocks("json")[0], "utf-8")
+    paid = ("LLM", "--dry-run", "--make-questions", "--judge")
+    shown = [shlex.split(c) for c in commands if c.startswith("pgrag ") and not any(word in c for word in paid)]
+    assert {"ingest", "query", "status", "documents", "delete", "eval"} <= {argv[1] for argv in shown}
     for argv in shown:
         yes = ["--yes"] if argv[1] == "delete" else []
         result = run([sys.executable, "-m", *argv, *yes], dsn, tmp_path)
         assert result.returncode == 0, (argv, result.stderr)
         assert "Traceback" not in result.stderr
+        assert "warning" not in result.stdout
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [outcome["ranks"][0] for outcome in report["outcomes"]] == [1, 1, 1, 1]
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_the_examples_are_evaluated_as_shown(dsn: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    [shown] = blocks("console", (ROOT / "examples" / "README.md").read_text("utf-8"))
+    for line in shown.splitlines():
+        result = run([sys.executable, "-m", *shlex.split(line[2:])], dsn, tmp_path / "examples")
+        assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
+    said = result.stdout[result.stdout.index("best by recall@5") :].splitlines()
+    kinds = ["single fact", "aggregation", "multi hop", "thematic", "all questions"]
+    assert [line.strip().split(":")[0] for line in said[1:6]] == kinds
+    assert "warning" not in result.stdout, "every document that gold names is there"
+    assert (tmp_path / "examples" / "report.html").is_file()
 
 
 @pytest.mark.models

@@ -20,7 +20,7 @@ from pgrag.embedded.server import ServerStatus
 from tests.cli.command import COMMAND, UNREACHABLE, assert_error, environment, pgrag
 
 COMMANDS = (
-    "init", "ingest", "retry", "query", "status", "documents", "delete", "refresh", "reembed",
+    "init", "ingest", "retry", "query", "status", "documents", "delete", "refresh", "reembed", "eval",
     "db upgrade", "db check", "db current", "server start", "server stop", "server status",
 )  # fmt: skip
 HEAVY = {

@@ -155,11 +155,13 @@ def lines_of(output: str) -> dict[str, list[list[str]]]:
         (["--make-questions", "5"], ("--out FILE",)),
         (["--make-questions", "5", "--out", "new.jsonl"], ("PGRAG_LLM_MODEL",)),
         (["."], ("no evaluation set", "corpus.jsonl")),
+        (["list.json"], ("list.json:1", "JSON lines")),
     ],
 )
 def test_wrong_words_are_one_clear_line_before_any_connection(
     run: Run, words: list[str], told: tuple[str, ...], questions: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "list.json").write_text('[\n{"question": "why?"}\n]', "utf-8")
     given = [questions if word == "Q" else word for word in words]
     assert_refused(run("eval", *given, dsn=UNREACHABLE), 2, *told)
     assert not (tmp_path / "new.jsonl").exists()
@@ -168,6 +170,11 @@ def test_wrong_words_are_one_clear_line_before_any_connection(
 def test_a_broken_line_is_named_by_file_and_number(run: Run, tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "why?", "gold": ["a"]}\n{"question": \n', "utf-8")
     assert_refused(run("eval", "q.jsonl", dsn=UNREACHABLE), 2, "q.jsonl:2", "JSON")
+
+
+def test_questions_without_a_corpus_are_to_be_given_themselves(run: Run, tmp_path: Path) -> None:
+    written(tmp_path / "questions.jsonl", QUESTIONS)
+    assert_refused(run("eval", ".", dsn=UNREACHABLE), 2, "no evaluation set", "give questions.jsonl itself")
 
 
 def test_wrong_options_of_a_search_are_told_with_what_is_allowed(run: Run, filled: str, questions: str) -> None:
@@ -209,9 +216,12 @@ def test_tables_by_kind_of_question_with_gains_and_the_best(run: Run, filled: st
     assert gains[0] == [title for title in single[0][:-2] if title not in ("nDCG", "precision")]
     assert [row[0] for row in gains] == ["variant", first, second] * (len(gains) // 3)
     assert [row[2] for row in gains[1:3]] == [".000", ".000"]
-    best = next(line for line in result.out.splitlines() if line.startswith("best recall@5: "))
-    assert "1.000 on single fact" in best
-    assert ".800 on all questions" in best
+    said = result.out.splitlines()
+    said = said[said.index("best by recall@5 (share of the needed passages among the first 5):") + 1 :]
+    assert said[0] == f"  single fact: naive 1.000 is the same on every question as {first}, {second} (3 questions)"
+    assert said[2].startswith("  all questions: naive .800 is the same on every question as ")
+    assert said[3] == "best by F1 of the answers (words shared with a right one):"
+    assert said[-1] == "warning: gold names 1 document that the workspace does not have: brewery.md"
 
 
 @pytest.mark.models
@@ -236,6 +246,14 @@ def test_the_report_as_json_page_and_file_say_the_same(run: Run, filled: str, qu
     assert len(root.findall(".//{http://www.w3.org/2000/svg}svg")) >= 4
     assert "东方研究所由谁创立？" in text
     assert "brewery &lt;b&gt;sell&lt;/b&gt;" in text
+
+
+@pytest.mark.models
+def test_a_file_that_cannot_be_written_is_named_after_the_tables(run: Run, filled: str, questions: str) -> None:
+    result = run("eval", questions, "--mode", "naive", "--html", "/dev/full", dsn=filled)
+    assert result.code == 2
+    assert "recall@5" in result.out
+    assert result.err == "pgrag: error: cannot write /dev/full: No space left on device\n"
 
 
 @pytest.mark.models
@@ -289,12 +307,27 @@ def test_a_data_set_is_ingested_once_and_asked(run: Run, dsn: str, tmp_path: Pat
 
 
 @pytest.mark.models
-def test_progress_is_shown_at_a_terminal_only_and_on_standard_error(filled: str, questions: str) -> None:
+def test_a_set_is_found_by_any_of_its_two_files(run: Run, dsn: str, tmp_path: Path) -> None:
+    passages = [{"title": name, "text": text} for name, text in PAGES.items()]
+    (tmp_path / "harbour_corpus.json").write_text(json.dumps(passages), "utf-8")
+    needed = {"title": "tea.md", "paragraph_text": PAGES["tea.md"], "is_supporting": True}
+    asked = [
+        {"id": "tea", "question": "How long is green tea steeped?", "answer": "two minutes", "paragraphs": [needed]}
+    ]
+    (tmp_path / "harbour.json").write_text(json.dumps(asked), "utf-8")
+    for file, ingest in (("harbour_corpus.json", ["--ingest"]), ("harbour.json", [])):
+        told = run("--json", "eval", file, *ingest, "--mode", "naive", dsn=dsn).json
+        assert (told["name"], told["rows"][0]["metrics"]["mrr"]["mean"]) == ("harbour", 1.0)
+
+
+def at_terminal(dsn: str, *words: str, stream: str, columns: int = 200) -> tuple[str, str]:
+    """What a command writes on that stream, which is a terminal, and on the other one, which is none."""
     first, second = pty.openpty()
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: second}
+    settings = environment(PGRAG_DSN=dsn, TERM="xterm", COLUMNS=str(columns))
     process = subprocess.Popen(
-        [*COMMAND, "eval", questions, "--mode", "naive"], stdout=subprocess.PIPE, stderr=second,
-        env=environment(PGRAG_DSN=filled, TERM="xterm"), text=True,
-    )  # fmt: skip
+        [*COMMAND, *words], text=True, env=settings, stdout=ends["stdout"], stderr=ends["stderr"]
+    )
     os.close(second)
     shown = b""
     try:
@@ -302,10 +335,41 @@ def test_progress_is_shown_at_a_terminal_only_and_on_standard_error(filled: str,
             shown += piece
     except OSError:  # how Linux says that the other end is closed
         pass
-    output, _ = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=60)
     os.close(first)
     assert process.returncode == 0
-    assert "questions asked" in shown.decode()
+    return shown.decode(), output or errors or ""
+
+
+def screen(dsn: str, *words: str, columns: int) -> list[str]:
+    """The lines on a terminal of this width, without bold letters; nothing but them is written."""
+    shown, other = at_terminal(dsn, *words, stream="stdout", columns=columns)
+    assert other == ""
+    return re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
+
+
+@pytest.mark.models
+def test_a_table_too_wide_for_the_terminal_loses_what_is_needed_least(filled: str, questions: str) -> None:
+    words = ["eval", questions, "--set", "chunk_ranking=vector,pagerank", "--kind", "multi_hop", "--no-progress"]
+    wide = screen(filled, *words, columns=250)
+    assert wide[0] == "multi hop: 2 questions (± half of the 95 % interval)"
+    assert "nDCG" in wide[1]
+    narrow = screen(filled, *words, columns=100)
+    table = narrow[: narrow.index("gain over naive [95 % interval] (* leaves out 0)")]
+    assert table[0] == "multi hop: 2 questions", "half of the interval is left out first"
+    assert table[1].split() == [
+        "variant", "recall@2", "recall@5", "recall@10", "all@5", "MRR", "nDCG", "precision", "tokens", "ms",
+    ]  # fmt: skip
+    assert max(map(len, table)) <= 100
+    small = screen(filled, *words, columns=60)
+    assert small[1].split() == ["variant", "recall@5", "all@5", "MRR", "tokens", "ms"]
+    assert "(left out, for a wider terminal: precision, nDCG, recall@2, recall@10)" in small
+
+
+@pytest.mark.models
+def test_progress_is_shown_at_a_terminal_only_and_on_standard_error(filled: str, questions: str) -> None:
+    shown, output = at_terminal(filled, "eval", questions, "--mode", "naive", stream="stderr")
+    assert "questions asked" in shown
     assert "questions asked" not in output
     assert "recall@5" in output
 
@@ -449,7 +513,7 @@ def test_questions_are_drafted_into_a_file_that_can_be_asked(run: Run, model: Mo
     report = run("--json", "eval", "drafted.jsonl", "--mode", "naive", **model.settings).json
     assert report["rows"][0]["metrics"]["recall@10"]["mean"] == 1
     again = run("eval", "--make-questions", "4", "--out", "drafted.jsonl", **model.settings)
-    assert_refused(again, 2, "drafted.jsonl", "exists")
+    assert_refused(again, 2, "drafted.jsonl exists: give another name")
     told = run("--json", "eval", "--make-questions", "4", "--out", "more.jsonl", **model.settings).json
     assert set(told) == {"questions", "kinds", "attempts", "dropped", "warnings"}
     assert sum(told["kinds"].values()) == told["questions"] == len(rows)

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pgrag import PgRAG
 from pgrag.answer import LLMAnswerer, QuotingAnswerer
@@ -18,6 +20,7 @@ from pgrag.evaluate.results import EvaluationReport, Gold, Kind, Outcome, Questi
 from pgrag.evaluate.run import Evaluator
 from pgrag.evaluate.variants import grid, with_baseline
 from pgrag.llm.gateway import Gateway
+from pgrag.llm.keyless import KeylessEmbedder
 from pgrag.llm.keywords import LLMKeywords
 from pgrag.pool import open_pool
 from pgrag.store import Store
@@ -110,6 +113,7 @@ def test_known_ranks_give_known_numbers(ports: str) -> None:
     assert (herring.recall, herring.all_gold) == ({1: 1.0, 2: 1.0, 5: 1.0}, {1: 1.0, 2: 1.0, 5: 1.0})
     assert (herring.mrr, herring.ndcg, herring.precision) == (1.0, 1.0, 1.0)
     assert (glass.recall, glass.all_gold) == ({1: 0.5, 2: 0.5, 5: 0.5}, {1: 0.0, 2: 0.0, 5: 0.0})
+    assert (herring.ranks, glass.ranks, nothing.ranks) == ((1,), (1, None), ())
     assert (glass.mrr, glass.ndcg, glass.precision) == (1.0, pytest.approx(1 / (1 + 0.63093), abs=1e-5), 1.0)
     assert (nothing.recall, nothing.mrr, nothing.ndcg, nothing.precision) == (None, None, None, None)
     assert all(o.answer is None and o.exact_match is None and o.error == "" for o in report.outcomes)
@@ -119,7 +123,32 @@ def test_known_ranks_give_known_numbers(ports: str) -> None:
     assert rows[""].metrics["recall@5"].mean == 0.75
     assert rows["trade"].metrics["recall@5"].mean == 0.5
     assert rows["null"].metrics["cost"].mean == 0
-    assert report.warnings == ()
+    assert report.warnings == (
+        "gold names 1 document that the workspace does not have: nowhere.md",
+        "1 question of kind null measured in answers only, and none were asked for",
+    )
+
+
+class SlowToLoad(KeylessEmbedder):
+    """A model in this process that takes half a second to load, with the vectors of words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> NDArray[np.float32]:
+        if not self.asked:
+            await asyncio.sleep(0.5)
+        self.asked += texts
+        return await WordEmbedder().embed(texts, kind)
+
+
+def test_loading_a_model_is_no_question_s_time(ports: str) -> None:
+    embedder = SlowToLoad()
+    report = evaluate(ports, [HERRING, NOTHING], [NAIVE], embedder=embedder)
+    assert embedder.asked[0] == HERRING.text
+    assert sorted(embedder.asked[1:]) == sorted([HERRING.text, NOTHING.text])
+    assert max(outcome.seconds["embedding"] for outcome in report.outcomes) < 0.5
 
 
 def test_a_rank_below_the_first_is_what_is_measured(ports: str) -> None:
@@ -351,11 +380,13 @@ def test_each_variant_costs_what_it_would_alone(own_ports: str, llm: OpenAIServe
     assert (nothing["mix"].exact_match, nothing["bypass"].exact_match, nothing["bypass"].f1) == (0.0, 1.0, None)
     assert by_label(first, "herring")["bypass"].recall is None
     assert first.settings["answers"] == "answer by openai/gpt-4o-mini"
-    assert first.warnings == ()
+    nowhere = "gold names 1 document that the workspace does not have: nowhere.md"
+    assert first.warnings == (nowhere,)
     # again: everything is in the cache, and the report says so
     assert brain.counts.total() == 0
     assert {(outcome.llm_tokens, outcome.cost) for outcome in second.outcomes} == {(0, 0)}
     assert second.warnings == (
+        nowhere,
         "15 answers of models came from the cache: no tokens and no cost of them are counted",
     )  # fmt: skip
     assert [(o.answer, o.exact_match) for o in second.outcomes] == [(o.answer, o.exact_match) for o in first.outcomes]

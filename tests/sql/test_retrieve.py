@@ -330,7 +330,7 @@ def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -
     question = vectors("Alpha Motors", "Alpha Motors", "") | {"threshold": 0.5}
     rows = world.retrieve(mode="mix", ranking="pagerank", **asked("Alpha Motors"), **question)
     ranked = world.rows(
-        "select uri, coalesce(score, near) from pgrag.rank_chunks($1, $2) with ordinality r (id, score, near, n) "
+        "select uri, score from pgrag.rank_chunks($1, $2) with ordinality r (id, score, walked, near, n) "
         "join pgrag.chunk c using (id) join pgrag.document d on d.id = c.document_id order by n",
         half("Alpha Motors"), ["alpha", "motors"],
     )  # fmt: skip

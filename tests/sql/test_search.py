@@ -20,7 +20,7 @@ from tests.sql.support import EMBEDDER, Workspace, at_once, document, fact, half
 def found(workspace: Workspace, *asked: str, limit: int = 1000, budget: int = 600) -> list[tuple[str, float]]:
     """(text, score) of the chunks found, best first."""
     query = (
-        "select c.body, s.score from pgrag.search_words($1, $2, $3) with ordinality as s (chunk_id, score, n) "
+        "select c.body, s.score from pgrag.search_words($1, $2, $3) with ordinality as s (chunk_id, score, part, n) "
         "join pgrag.chunk c on c.id = s.chunk_id order by s.n"
     )
     return [(body, score) for body, score in workspace.rows(query, list(asked), limit, budget)]

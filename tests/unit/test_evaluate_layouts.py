@@ -75,7 +75,7 @@ def test_beir_counts_what_it_leaves_out(beir: Path) -> None:
         "1 passage left out: no text",
         "1 judged query left out: no text in queries.jsonl (first: q7)",
         "1 query left out: no passage has a score above 0",
-        "1 question left out: they need passages that the corpus does not have",
+        "1 question left out: not all passages needed are in the corpus",
     )
 
 
@@ -130,7 +130,7 @@ def test_json_lines_with_missing_evidence_and_a_pool(tmp_path: Path) -> None:
     part = load_layout(tmp_path, pool="small")
     assert [document.uri for document in part.documents] == ["a"]
     assert [question.id for question in part.questions] == ["1", "4", "5"]
-    assert "1 question left out: they need passages that the corpus does not have" in part.warnings
+    assert "1 question left out: not all passages needed are in the corpus" in part.warnings
     with pytest.raises(UsageError, match="holds no passage with large set"):
         load_layout(tmp_path, pool="large")
 
@@ -183,7 +183,7 @@ def test_paragraphs_are_matched_by_title_and_text(tmp_path: Path) -> None:
         Question("2hop__1", "Which?", (Gold("trades-00001"), Gold("trades-00002")), ("hinges", "a hinge")),
         Question("u", "Unknown?", (), ("no",), "null"),
     )
-    assert found.warnings == ("1 question left out: they need passages that the corpus does not have",)
+    assert found.warnings == ("1 question left out: not all passages needed are in the corpus",)
 
 
 def test_supporting_facts_of_hotpotqa_over_a_corpus_of_sentences(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgrag.evaluate.matching import Matches, match, names
+from pgrag.evaluate.matching import Matches, match, missing_documents, names
 from pgrag.evaluate.results import Gold
 from pgrag.types import RetrievedChunk
 
@@ -49,6 +49,7 @@ def cut(*spans: tuple[int, int]) -> list[RetrievedChunk]:
 )
 def test_a_document_is_its_uri_or_the_end_of_it(document: str, uri: str, same: bool) -> None:
     assert names(document, uri) is same
+    assert missing_documents([Gold(document), Gold(document, 3), Gold(text="x")], [uri]) == ([] if same else [document])
 
 
 def test_documents_are_ranked_where_gold_names_documents_only() -> None:

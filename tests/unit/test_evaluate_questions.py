@@ -46,6 +46,7 @@ def test_ids_are_those_given_or_the_number_of_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "gold"),
     [
+        ({"gold": "a.md"}, (Gold("a.md"),)),
         ({"gold": ["a.md", "b.md", "a.md"]}, (Gold("a.md"), Gold("b.md"))),
         ({"gold": [{"document": "a.md"}, {"text": " It is so. "}]}, (Gold("a.md"), Gold(text="It is so."))),
         ({"gold": [{"document": "a.md", "ordinal": 2, "text": "So"}]}, (Gold("a.md", 2, "So"),)),
@@ -105,7 +106,8 @@ def test_questions_without_gold_are_counted_once_and_kept_null_ones_need_none(tm
         ({"question": "Who?", "id": True}, "an id is a text or a whole number"),
         ({"question": "Who?", "answers": {"a": 1}}, '"answers" is a text or a list of texts'),
         ({"question": "Who?", "answers": [["a"]]}, '"answers" is a text or a list of texts'),
-        ({"question": "Who?", "gold": "a.md"}, '"gold" is a list, not "a.md"'),
+        ("[", "is a JSON list: write JSON lines, an object on each line"),
+        ({"question": "Who?", "gold": {"document": "a.md"}}, '"gold" is a list, not {"document": "a.md"}'),
         ({"question": "Who?", "gold": [None]}, '"gold" is a list of uris and objects'),
         ({"question": "Who?", "gold": [""]}, '"gold" holds an empty uri'),
         ({"question": "Who?", "gold": [{}]}, 'without "document" and "text"'),

@@ -13,12 +13,11 @@ from xml.etree import ElementTree
 import pytest
 
 from pgrag.evaluate import page
+from pgrag.evaluate.export import to_json
 from pgrag.evaluate.page import to_html
 from pgrag.evaluate.plots import Interval, Scale, Series, curves, escaped, forest, scatter, spread
 from pgrag.evaluate.report import (
     Metric,
-    best_line,
-    best_variants,
     count,
     dollars,
     gained,
@@ -28,7 +27,6 @@ from pgrag.evaluate.report import (
     metrics_of,
     milliseconds,
     share,
-    to_json,
 )
 from pgrag.evaluate.results import Estimate, EvaluationReport, Gold, Outcome, Question, Row, Verdict
 
@@ -57,11 +55,11 @@ def report(**changes: Any) -> EvaluationReport:
     )
     whole, none = dict.fromkeys(KS, 1.0), dict.fromkeys(KS, 0.0)
     outcomes = (
-        Outcome("q1", "naive", ("file:///srv/docs/lamp.md:3",), whole, whole, 0.25, 1.0, 1.0,
+        Outcome("q1", "naive", ("file:///srv/docs/lamp.md:3",), (1,), whole, whole, 0.25, 1.0, 1.0,
                 "Ingrid.", 1.0, 0.5, 812, 90, Decimal("0.0012"), {"search": 0.004}),
         Outcome("q1", "mix", error="ModelError: no answer"),
-        Outcome("q2", "naive", ("a.md:0", HOSTILE), none, none, 0.0, 0.0, 0.0),
-        Outcome("q2", "mix", ("b.md:0",), {2: 0.5, 5: 0.5, 10: 0.5}, none, 1.0, 0.5, 0.5),
+        Outcome("q2", "naive", ("a.md:0", HOSTILE), (None, None), none, none, 0.0, 0.0, 0.0),
+        Outcome("q2", "mix", ("b.md:0",), (7, 1), {2: 0.5, 5: 0.5, 10: 0.5}, none, 1.0, 0.5, 0.5),
         Outcome("q3", "naive", ("a.md:0",), answer="Nothing was found.", exact_match=1.0),
     )  # fmt: skip
     values: dict[str, Any] = {
@@ -111,7 +109,10 @@ def test_the_json_form_says_everything_and_is_plain_json() -> None:
     assert document["settings"]["modes"] == ["naive", "mix"]
     assert document["verdicts"][0]["second_wins"] == 0.5
     assert document["warnings"] == ["1 question left out: no text"]
-    assert document["best"][-1] == {"kind": "", "metric": "recall@5", "variant": "mix"}
+    assert first["ranks"] == [1]
+    last = document["conclusions"][-1]
+    assert (last["kind"], last["metric"], last["best"], last["others"]) == ("null", "exact_match", "naive", [])
+    assert last["text"] == "null (answers that say so): naive 1.000 on 1 question"
     assert set(to_json(report(), details=False)) == set(document) - {"questions", "outcomes"}
 
 
@@ -140,6 +141,9 @@ def test_json_has_no_numbers_that_json_lacks() -> None:
         (Metric("mrr", "MRR").gain(Estimate(0.5, 0.5, 0.5, 1)), "+.500"),
         (Metric("mrr", "MRR").gain(Estimate(0.0, 0.0, 0.0, 9)), ".000"),
         (Metric("mrr", "MRR").gain(None), ""),
+        (Metric("mrr", "MRR").gain(Estimate(1e-9, 0.0, 0.0, 9)), ".000"),
+        (Metric("mrr", "MRR").gain(Estimate(0.5, 0.5, 0.6, 5)), "+.500 [.500, .600]"),
+        (Metric("mrr", "MRR").estimate(Estimate(0.8, 0.76, 0.83, 9), spread=False), ".800"),
         (Metric("s", "ms", milliseconds).gain(Estimate(0.02, 0.01, 0.05, 9)), "+20 [10, 50]*"),
         (gold_text(Gold("a.md", 3, "so")), "a.md, chunk 3: “so”"), (gold_text(Gold(text="so")), "“so”"),
         (gold_text(Gold("a.md")), "a.md"),
@@ -165,21 +169,6 @@ def test_columns_are_what_was_measured_in_reading_order() -> None:
 @pytest.mark.parametrize(("ks", "k"), [((2, 5, 10), 5), ((1, 20), 1), ((3, 10), 3), ((10,), 10), ((4, 6), 4)])
 def test_variants_are_compared_at_5_or_next_to_it(ks: tuple[int, ...], k: int) -> None:
     assert headline_k(report(ks=ks)) == k
-
-
-def test_the_best_variant_of_each_kind_is_named_in_one_line() -> None:
-    found = [(best.kind, best.metric, best.variant, best.significant) for best in best_variants(report())]
-    assert found == [
-        ("single_fact", "recall@5", "naive", False),
-        ("multi_hop", "recall@5", "mix", True),
-        ("null", "exact_match", "naive", False),
-        ("", "recall@5", "mix", True),
-    ]
-    assert best_line(report()) == (
-        "best recall@5: naive .900 on single fact, mix .600* on multi hop, naive 1.000 on null (exact_match), "
-        "mix .752* on all questions; * better than naive beyond chance"
-    )
-    assert best_line(report(rows=())) == ""
 
 
 def test_one_kind_is_not_shown_twice() -> None:
@@ -296,7 +285,7 @@ def test_the_page_shows_plots_tables_questions_settings_and_warnings() -> None:
     assert len(root.findall(".//s:svg", NAMESPACES)) == 4
     text = words(root)
     assert "3 questions, 2 variants, 2026-01-02T03:04:05+00:00" in text
-    assert "mix .752* on all questions" in text
+    assert "all questions: mix .752 is not told apart from naive .613 (more on 1 of 20 questions, less on 0" in text
     assert "1 question left out: no text" in text
     settings = {words(line[0]): words(line[1]) for line in root.findall(".//h:table", NAMESPACES)[-1].iter(tag("tr"))}
     assert settings == {"embedding_model": "words", "query.top_k": "40", "modes": "naive, mix", "none": ""}
@@ -322,8 +311,26 @@ def test_questions_stand_with_what_was_needed_and_found_the_worst_first() -> Non
     assert "not found" in worst
     assert "docs/lamp.md, chunk 3: “Ingrid keeps it.”" in lamp
     assert "ModelError: no answer" in lamp
-    line = table(shown[1].find(".//h:table", NAMESPACES))[1]
-    assert line == ["naive", "1.000", "4", "file:///srv/docs/lamp.md:3", "Ingrid. (EM 1.000, F1 .500)"]
+    needed, found = (table(one) for one in shown[1].findall(".//h:table", NAMESPACES))
+    assert needed == [["needed, found at rank", "naive"], ["docs/lamp.md, chunk 3: “Ingrid keeps it.”", "1"]]
+    assert found[1] == ["naive", "1.000", "file:///srv/docs/lamp.md:3", "Ingrid. (EM 1.000, F1 .500)"]
+    needed, _ = (table(one) for one in shown[0].findall(".//h:table", NAMESPACES))
+    assert needed == [
+        ["needed, found at rank", "naive", "mix"], ["“王小明在上海工作”", "not found", "7"], ["b.md", "not found", "1"],
+    ]  # fmt: skip
+
+
+def test_what_was_needed_is_bold_however_gold_names_it() -> None:
+    def bold(gold: tuple[Gold, ...], ranks: tuple[int | None, ...]) -> list[str]:
+        found = ("a.md:0", "a.md:1", "b.md:4", "b.md:5", "c.md:0")
+        outcome = Outcome("q1", "mix", found, ranks, dict.fromkeys(KS, 1.0))
+        root = parsed(report(questions=(Question("q1", "?", gold),), outcomes=(outcome,)))
+        return [words(one) for one in root.findall(".//h:strong", NAMESPACES)]
+
+    assert bold((Gold(text="so"), Gold(text="and so")), (2, None)) == ["a.md:1"]
+    assert bold((Gold("b.md", 5), Gold(text="so")), (4, 1)) == ["a.md:0", "b.md:5"]
+    assert bold((Gold("b.md"), Gold("d.md")), (2, None)) == ["b.md:4", "b.md:5"], "the second document"
+    assert bold((), ()) == []
 
 
 def test_hostile_text_stays_text() -> None:
@@ -332,7 +339,7 @@ def test_hostile_text_stays_text() -> None:
         questions=(Question(HOSTILE, HOSTILE, (Gold(HOSTILE, 0, HOSTILE),), (HOSTILE,), HOSTILE),),
         rows=(row(HOSTILE, HOSTILE, 0.5, estimate(0.1), **{HOSTILE: estimate(0.5)}), row(HOSTILE, "", 0.5)),
         outcomes=(
-            Outcome(HOSTILE, HOSTILE, (HOSTILE,), {5: 0.5}, {5: 0.0}, 0.5, answer=HOSTILE),
+            Outcome(HOSTILE, HOSTILE, (HOSTILE,), (None,), {5: 0.5}, {5: 0.0}, 0.5, answer=HOSTILE),
             Outcome(HOSTILE, HOSTILE, error=HOSTILE),
         ),
         verdicts=(Verdict(HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, 0.5, 0.5, 0.0),),
@@ -394,7 +401,7 @@ def luminance(colour: str) -> float:
 def test_a_large_report_stays_a_page_and_says_what_it_left_out() -> None:
     questions = tuple(Question(f"q{number}", "x" * 3000, (Gold("a.md"),)) for number in range(1200))
     outcomes = tuple(
-        Outcome(f"q{number}", "mix", tuple("d.md" for _ in range(50)), {5: 1.0}, {5: 1.0}, 1.0)
+        Outcome(f"q{number}", "mix", tuple("d.md" for _ in range(50)), (1,), {5: 1.0}, {5: 1.0}, 1.0)
         for number in range(1200)
     )
     root = parsed(report(questions=questions, outcomes=outcomes))
