@@ -25,10 +25,11 @@ POOL = "in_fg101_pool"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and the ids of the passages that it needs."""
+    """A question, its kind in the set's own words, and the ids of the passages that it needs."""
 
     text: str
     gold: frozenset[str]
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def load_set(directory: Path) -> EvaluationSet:
     titled = directory.name not in WITHOUT_TITLES
     documents = tuple(Document(row["id"], row["text"], row["title"] if titled else "") for row in pool)
     questions = tuple(
-        Question(row["question"], frozenset(row["gold_ids"]))
+        Question(row["question"], frozenset(row["gold_ids"]), str(row.get("subtype") or row.get("type") or ""))
         for row in _rows(directory / "questions.jsonl")
         if row["gold_ids"] and not row.get("missing_evidence")
     )
@@ -55,6 +56,11 @@ def load_set(directory: Path) -> EvaluationSet:
     if absent:
         raise SystemExit(f"{directory.name}: {len(absent)} gold passages are not in the corpus, e.g. {min(absent)}")
     return EvaluationSet(directory.name, documents, questions)
+
+
+def has_extraction(directory: Path) -> bool:
+    """Whether what an LLM extracted comes with the set."""
+    return (directory / "triples.jsonl").exists() or (directory / "entities.jsonl").exists()
 
 
 @dataclass(slots=True)

@@ -115,17 +115,19 @@ comment on function find_graph(halfvec, halfvec, text[], text[], text, integer, 
 p_degree_cap edges of an entity are read, by weight, and taken in turn over the seeds; neighbours follow the seeds';
 
 -- rank_chunks: passages by personalised PageRank over a bounded neighbourhood of the question, after HippoRAG 2 (Gutierrez et al. 2025).
--- Facts near the question say which entities matter; passages near it by vector and words share the restart; the walk runs over
--- entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps. Where neither passages nor
+-- Facts near the question say which entities matter, names in it have a share, and passages near it by vector and words have theirs;
+-- the walk runs over entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps. Where neither passages nor
 -- facts stand out for the question (see contrast), a bridge from them leads anywhere: there the passages' own nearness decides.
---   p_lexical share of BM25 in a passage's nearness, a quarter of it where nearness only starts the walk · p_nearness share of nearness
---   in the order, 0 to 1; null: p_most where the contrast is p_flat or less, 0 from p_sharp on · p_passages restart mass of passages ·
---   p_support share of its passage in a fact's score · p_tau softmax temperature · p_damping probability to walk on
+--   p_name keys of the names · p_lexical share of BM25 in a passage's nearness, half of it where nearness only starts the walk ·
+--   p_nearness share of nearness in the order, 0 to 1; null: p_most where the contrast is p_flat or less, 0 from p_sharp on ·
+--   p_passages restart mass of passages, p_names of the rest that of names, rare ones more · p_support share of its passage in a
+--   fact's score · p_tau softmax temperature · p_damping probability to walk on
 create or replace function rank_chunks(
-    p_question halfvec, p_word text[], p_part integer[] default '{}', p_lexical double precision default .2,
-    p_nearness double precision default null, p_iterations integer default 3, p_passages double precision default .4,
-    p_support double precision default .3, p_tau double precision default .015, p_damping double precision default .6,
-    p_flat double precision default 1, p_sharp double precision default 1.2, p_most double precision default .8)
+    p_question halfvec, p_word text[], p_part integer[] default '{}', p_name text[] default '{}',
+    p_lexical double precision default .2, p_nearness double precision default null, p_iterations integer default 4,
+    p_passages double precision default .4, p_names double precision default .1, p_support double precision default .3,
+    p_tau double precision default .015, p_damping double precision default .6, p_flat double precision default .95,
+    p_sharp double precision default 1.1, p_most double precision default .8)
 returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
 language plpgsql stable
 set search_path from current
@@ -167,7 +169,7 @@ begin
     select array_agg(chunk_id order by near desc, chunk_id), array_agg(near order by near desc, chunk_id),
            array_agg(cos + words order by near desc, chunk_id), array[contrast((select array_agg(cos order by cos desc) from dense))]
     into v_passage, v_near, v_nearness, v_contrast
-    from (select *, cos + words / 4 as near from passage) p;
+    from (select *, cos + words / 2 as near from passage) p;
     if v_passage is null then
         return;
     end if;
@@ -192,14 +194,24 @@ begin
     ), part as (
         select w.fact_id, w.w, e.entity_id, count(*) over (partition by w.fact_id) as parts
         from weighted w cross join lateral (select distinct entity_id from fact_entity where fact_id = w.fact_id) e
-    ), seed as (
+    ), stating as materialized (
         select p.entity_id, sum(p.w / p.parts / greatest(e.mentions, 1)) as w
         from part p join entity e on e.id = p.entity_id group by p.entity_id
+    ), named as materialized (
+        select distinct e.id as entity_id, 1.0 / greatest(e.mentions, 1) as w
+        from unnest(p_name) as k (key) join entity_alias a using (key) join entity e on e.id = a.entity_id
+    ), seed as (
+        select entity_id, sum(w) as w
+        from (
+            select entity_id, w / sum(w) over () * case when exists (select from named) then 1 - p_names else 1 end as w from stating
+            union all
+            select entity_id, w / sum(w) over () * case when exists (select from stating) then p_names else 1 end from named
+        ) u
+        group by entity_id
     )
-    select array_agg(entity_id order by w desc, entity_id), array_agg(w / total order by w desc, entity_id),
+    select array_agg(entity_id order by w desc, entity_id), array_agg(w order by w desc, entity_id),
            v_contrast || contrast((select array_agg(cos order by cos desc) from fact_near))
-    into v_seed, v_seed_weight, v_contrast
-    from (select *, sum(w) over () as total from seed) s;
+    into v_seed, v_seed_weight, v_contrast from seed;
     v_share := coalesce(p_nearness, p_most * least(1, greatest(
         0, (p_sharp - greatest(v_contrast[1], v_contrast[2])) / nullif(p_sharp - p_flat, 0))));
 
@@ -286,8 +298,8 @@ begin
     from walk w full join close c using (id)
     order by 2 desc, 4 desc nulls last, 1;
 end $f$;
-comment on function rank_chunks(halfvec, text[], integer[], double precision, double precision, integer, double precision,
-    double precision, double precision, double precision, double precision, double precision, double precision) is
+comment on function rank_chunks(halfvec, text[], integer[], text[], double precision, double precision, integer, double precision,
+    double precision, double precision, double precision, double precision, double precision, double precision, double precision) is
     'Passages for a question by personalised PageRank over the graph around it and by their own nearness, best first; walked null: not
 reached, near null: no candidate by itself';
 
@@ -295,8 +307,8 @@ reached, near null: no candidate by itself';
 -- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
 -- weight: the linked ones most often linked first; pagerank: rank_chunks, the rest nearest first.
 create or replace function find_chunks(
-    p_question halfvec, p_word text[], p_part integer[], p_entity bigint[], p_relation bigint[], p_mode text, p_ranking text,
-    p_lexical double precision, p_nearness double precision, p_limit integer)
+    p_question halfvec, p_word text[], p_part integer[], p_name text[], p_entity bigint[], p_relation bigint[], p_mode text,
+    p_ranking text, p_lexical double precision, p_nearness double precision, p_limit integer)
 returns table (n bigint, chunk_id bigint, score real, why text)
 language plpgsql stable
 set search_path from current
@@ -336,7 +348,7 @@ begin
         select chunk_id, row_number() over () as n from search_words(p_word, 200, 600, p_part)
         where p_mode = 'mix' and p_lexical > 0 and p_ranking <> 'pagerank'
     ), walked as materialized (
-        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_part, p_lexical, p_nearness) r
+        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_part, p_name, p_lexical, p_nearness) r
         where p_ranking = 'pagerank' and p_question is not null
     ), placed as (
         select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
@@ -364,7 +376,7 @@ begin
            string_agg(distinct channel, '+')
     from placed group by chunk_id order by 1 limit p_limit;
 end $f$;
-comment on function find_chunks(halfvec, text[], integer[], bigint[], bigint[], text, text, double precision, double precision, integer) is
+comment on function find_chunks(halfvec, text[], integer[], text[], bigint[], bigint[], text, text, double precision, double precision, integer) is
     'Chunks for a question behind the entities and relations found for it, best first';
 
 -- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql
@@ -434,7 +446,7 @@ begin
            t.document_id, t.uri, t.title, t.ordinal, t.headings, t.page, t.start_char, t.end_char
     from (
         select f.n, f.score, f.why, c.*, d.uri, d.title, sum(c.tokens) over (order by f.n) as total
-        from find_chunks(p_question, p_words, p_parts, v_entity, v_relation, p_mode,
+        from find_chunks(p_question, p_words, p_parts, p_similar, v_entity, v_relation, p_mode,
                          case when p_question is null and p_ranking <> 'weight' then 'weight' else p_ranking end,
                          p_lexical, p_nearness, p_chunk_top_k) f
         join chunk c on c.id = f.chunk_id join document d on d.id = c.document_id
