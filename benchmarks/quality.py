@@ -15,8 +15,8 @@ with the names and sentences of the keyless extractor, and where an LLM's extrac
     two rounds           mode mix, rounds=2
 
 Columns: recall@2, @5, @10, share of questions with all gold in 5, median and 95th percentile of a search in ms (of
-LightRAG: its own search, in memory), then what the default finds more in 5 than the system of the line, question by question,
-with its 95 % bootstrap interval (* if that excludes 0). Recall@5 by kind of question follows.
+LightRAG: its own search, in memory), then what the default finds more in 5 than the system of the line, question by
+question, with its 95 % bootstrap interval (* if that excludes 0). Recall@5 by kind of question follows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pgrag.llm.keyless import KeylessEmbedder, limit_blas_threads
+from pgrag.llm.keyless import limit_blas_threads
 
 limit_blas_threads()
 
@@ -42,7 +42,7 @@ from peers.exchange import lightrag_rankings  # noqa: E402
 from psycopg import sql  # noqa: E402
 from rankings import exact_rankings, recalls  # noqa: E402
 from sets import EvaluationSet, Question, ReadyMade, has_extraction, load_set  # noqa: E402
-from workspace import connect, read_passages  # noqa: E402
+from workspace import RememberingEmbedder, connect, read_passages, workspace_of  # noqa: E402
 
 from pgrag import PgRAG  # noqa: E402
 from pgrag.evaluate.metrics import bootstrap  # noqa: E402
@@ -51,7 +51,6 @@ from pgrag.types import Keywords  # noqa: E402
 
 if TYPE_CHECKING:
     from pgrag.evaluate.results import Estimate
-    from pgrag.types import Vectors
 
 PASSAGE_TOKENS = 8000  # more than the longest passage has: none is cut
 DEFAULT = "default"
@@ -118,22 +117,6 @@ class Result:
         return bootstrap(self.systems[DEFAULT].recall[:, 1] - self.systems[system].recall[:, 1])
 
 
-class RememberingEmbedder(KeylessEmbedder):
-    """The keyless embedder, which embeds the texts of a question once for all modes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: dict[str, Vectors] = {}
-
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Vectors:
-        """As KeylessEmbedder."""
-        if kind == "passage":
-            return await super().embed(texts, kind)
-        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
-            self._known.update(zip(new, await super().embed(new, kind), strict=True))
-        return np.stack([self._known[text] for text in texts])
-
-
 async def ingest(rag: PgRAG, evaluation: EvaluationSet) -> Ingested:
     """Ingests the passages and says what it took."""
     started = time.monotonic()
@@ -180,7 +163,7 @@ async def measure(directory: Path, extraction: str, options: argparse.Namespace)
     evaluation = load_set(directory)
     questions = evaluation.questions
     embedder = RememberingEmbedder()
-    workspace = "".join(c if c.isalnum() else "_" for c in f"q_{directory.name.lower()}_{extraction}")
+    workspace = workspace_of(directory, extraction)
     async with PgRAG(
         workspace=workspace,
         embedder=embedder,

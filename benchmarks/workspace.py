@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import psycopg
 from pgvector.psycopg import register_vector
+
+from pgrag.llm.keyless import KeylessEmbedder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +75,27 @@ class Relation:
     weight: float
     vector: Floats
     sources: tuple[int, ...]
+
+
+class RememberingEmbedder(KeylessEmbedder):
+    """The keyless embedder, which embeds the texts of a question once for all that ask for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, Floats] = {}
+
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Floats:
+        """As KeylessEmbedder."""
+        if kind == "passage":
+            return await super().embed(texts, kind)
+        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
+            self._known.update(zip(new, await super().embed(new, kind), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+def workspace_of(directory: Path, extraction: str) -> str:
+    """The workspace that holds a set with one extraction."""
+    return "".join(c if c.isalnum() else "_" for c in f"q_{directory.name.lower()}_{extraction}")
 
 
 @contextmanager

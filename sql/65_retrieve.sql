@@ -125,8 +125,8 @@ p_degree_cap edges of an entity are read, by weight, and taken in turn over the 
 create or replace function rank_chunks(
     p_question halfvec, p_word text[], p_part integer[] default '{}', p_name text[] default '{}',
     p_lexical double precision default .2, p_nearness double precision default null, p_iterations integer default 4,
-    p_passages double precision default .4, p_names double precision default .1, p_support double precision default .3,
-    p_tau double precision default .015, p_damping double precision default .6, p_flat double precision default .95,
+    p_passages double precision default .4, p_names double precision default .2, p_support double precision default .3,
+    p_tau double precision default .015, p_damping double precision default .6, p_flat double precision default .9,
     p_sharp double precision default 1.1, p_most double precision default .8)
 returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
 language plpgsql stable
