@@ -5,8 +5,8 @@
 The sets must have been ingested by quality.py into the database of PGRAG_DSN. rank_chunks gives nearness the share
 `most` where the contrast of a question is `flat` or less, none from `sharp` on, and in between a share that falls
 linearly. Every combination of values on a grid is tried; for each set the one that is best on the mean of all *other*
-sets is taken (a set of two extractions is left out with both), and its recall@5 shown beside the shipped one, each of the
-two orders alone, and the best that any combination finds on the set itself.
+sets is taken (a set of two extractions is left out with both), and its recall@5 shown beside the shipped one, each of
+the two orders alone, and the best that any combination finds on the set itself.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ async def read(directory: Path, extraction: str) -> list[Asked]:
     async with PgRAG(workspace=workspace_of(directory, extraction), embedder=embedder) as rag:
         await rag.stats()  # raises if there is no such workspace, or one of other code
         with connect(rag.settings) as connection:
+            connection.execute("set hnsw.ef_search = 200")
             for question, vector in zip(questions, vectors, strict=True):
                 terms = search_terms(question.text, await keywords.keywords(question.text), Mode.MIX)
                 given = [HalfVector(vector), list(terms.words), list(terms.parts), list(terms.similar)]
