@@ -116,12 +116,13 @@ p_degree_cap edges of an entity are read, by weight, and taken in turn over the 
 
 -- rank_chunks: passages by personalised PageRank over a bounded neighbourhood of the question, after HippoRAG 2 (Gutierrez et al. 2025).
 -- Facts near the question say which entities matter, names in it have a share, and passages near it by vector and words have theirs;
--- the walk runs over entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps. Where neither passages nor
--- facts stand out for the question (see contrast), a bridge from them leads anywhere: there the passages' own nearness decides.
+-- the walk runs over entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps. Where
+-- neither passages nor facts stand out for the question (see contrast), a bridge from them leads anywhere: there the passages' own
+-- nearness decides.
 --   p_name keys of the names · p_lexical share of BM25 in a passage's nearness, half of it where nearness only starts the walk ·
---   p_nearness share of nearness in the order, 0 to 1; null: p_most where the contrast is p_flat or less, 0 from p_sharp on ·
---   p_passages restart mass of passages, p_names of the rest that of names, rare ones more · p_support share of its passage in a
---   fact's score · p_tau softmax temperature · p_damping probability to walk on
+--   p_nearness share of nearness in the order, 0 to 1; null: p_most where the contrast is p_flat or less, 0 from p_sharp on and in a
+--   corpus too small to have one · p_passages restart mass of passages, p_names of the rest that of names, rare ones more ·
+--   p_support share of its passage in a fact's score · p_tau softmax temperature · p_damping probability to walk on
 create or replace function rank_chunks(
     p_question halfvec, p_word text[], p_part integer[] default '{}', p_name text[] default '{}',
     p_lexical double precision default .2, p_nearness double precision default null, p_iterations integer default 4,
@@ -212,8 +213,9 @@ begin
     select array_agg(entity_id order by w desc, entity_id), array_agg(w order by w desc, entity_id),
            v_contrast || contrast((select array_agg(cos order by cos desc) from fact_near))
     into v_seed, v_seed_weight, v_contrast from seed;
-    v_share := coalesce(p_nearness, p_most * least(1, greatest(
-        0, (p_sharp - greatest(v_contrast[1], v_contrast[2])) / nullif(p_sharp - p_flat, 0))));
+    v_share := coalesce(p_nearness, (
+        select case when c <= p_flat then p_most when c < p_sharp then p_most * (p_sharp - c) / (p_sharp - p_flat) else 0 end
+        from greatest(v_contrast[1], v_contrast[2]) as c));
 
     -- 3. the subgraph, its nodes numbered: 30 passages with their entities, 5 passages and 10 neighbours of every seed, all edges inside
     with seed as materialized (
@@ -294,7 +296,7 @@ begin
         from candidate, (select max(near) as best, min(near) as worst from (select near from candidate order by near desc limit 100) t) r
     )
     select id, (1 - v_share) * greatest(w.share, 0) + v_share * greatest(c.share, 0) as score,
-           v_x[v_entities + array_position(v_node, id)], c.near
+           nullif(v_x[v_entities + array_position(v_node, id)], 0), c.near
     from walk w full join close c using (id)
     order by 2 desc, 4 desc nulls last, 1;
 end $f$;

@@ -63,7 +63,7 @@ async def lightrag_rankings(
     workdir: Path | None = None,
     peers: Path | None = None,
 ) -> PeerRankings:
-    """What LightRAG finds in the workspace of the open `rag`, in each of its modes, for each question.
+    """What LightRAG finds in the workspace of the open `rag`, in each of the modes asked for there, for each question.
 
     `keywords` are those of the questions, one by one. `embedder` is the workspace's own; one that remembers questions
     saves their time. LightRAG's environment is kept under `peers` (see environment.py), and the vectors of its texts

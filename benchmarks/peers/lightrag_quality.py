@@ -1,7 +1,7 @@
 """LightRAG's side of the comparison; runs in LightRAG's own environment (environment.py), never in pgrag's.
 
     python -I lightrag_quality.py plan DIRECTORY    the graph as LightRAG names it, and the texts it will embed
-    python -I lightrag_quality.py run DIRECTORY     inserts the graph and asks every question in every mode
+    python -I lightrag_quality.py run DIRECTORY     inserts the graph and asks every question in each of MODES
 
 DIRECTORY is the exchange with pgrag's side (exchange.py), which alone embeds anything:
 
@@ -39,7 +39,7 @@ from lightrag.utils import (
     sanitize_text_for_encoding,
 )
 
-MODES = ("naive", "local", "global", "hybrid", "mix")
+MODES = ("mix",)  # any of naive, local, global, hybrid, mix
 TOP_K = 40
 CHUNK_TOP_K = 20
 

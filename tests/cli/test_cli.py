@@ -76,12 +76,14 @@ def test_every_command_takes_the_common_options(command: str) -> None:
 def test_the_defaults_in_the_help_are_the_defaults() -> None:
     shown: dict[str, str] = {}
     for command in ("query", "ingest"):
-        for option, default in re.findall(r"^│ --([a-z-]+).*\(default (\w+)\)", pgrag(command, "--help").stdout, re.M):
+        for option, default in re.findall(
+            r"^│ --([a-z-]+).*\(default ([\w.]+)\)", pgrag(command, "--help").stdout, re.M
+        ):
             if (name := option.replace("-", "_")) in Settings.model_fields:
                 shown[name] = default
     assert set(shown) == {
-        "top_k", "chunk_top_k", "chunk_ranking", "degree_cap", "hops", "max_entity_tokens", "max_relation_tokens",
-        "max_total_tokens", "chunk_tokens", "chunk_overlap",
+        "top_k", "chunk_top_k", "chunk_ranking", "lexical", "rounds", "degree_cap", "hops", "max_entity_tokens",
+        "max_relation_tokens", "max_total_tokens", "chunk_tokens", "chunk_overlap",
     }  # fmt: skip
     defaults = Settings()
     assert shown == {name: str(getattr(defaults, name)) for name in shown}
@@ -101,6 +103,10 @@ def test_without_words_the_help_is_shown_as_wrong_use() -> None:
         (["query"], ("Missing argument 'QUESTION'", "pgrag query --help")),
         (["query", "why?", "--mode", "nonsense"], ("'nonsense'", "'local'", "'mix'", "'naive'")),
         (["query", "why?", "--top-k", "many"], ("--top-k", "integer")),
+        (["query", "why?", "--lexical", "much"], ("--lexical", "number")),
+        (["query", "why?", "--lexical", "1.5"], ("lexical", "less than or equal to 1")),
+        (["query", "why?", "--nearness", "-1"], ("nearness", "greater than or equal to 0")),
+        (["query", "why?", "--rounds", "3"], ("rounds", "less than or equal to 2")),
         (["status", "--jsno"], ("--jsno", "--json", "pgrag status --help")),
         (["db"], ("Missing command", "pgrag db --help")),
         (["delete", "note:1"], ("--yes",)),

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from pgrag import Document, Keywords, Mode, PgRAG
 from pgrag.errors import DatabaseError, ExitCode, ModelError, UsageError
+from pgrag.keywords import search_terms
 from pgrag.tokens import Tokenizer
 from pgrag.types import Extraction, QueryResult
 from tests.support.models import FixedKeywords, WordEmbedder
 from tests.support.postgres import Postgresql, create_database, drop_database
 from tests.support.proxy import counting_proxy
-from tests.support.rag import ask, extractor, ingest, open_rag, rows, with_rag
+from tests.support.rag import ask, capitals, extractor, ingest, open_rag, rows, with_rag
 
 DOCUMENTS = [
     Document(
@@ -147,6 +148,14 @@ def test_only_context_makes_no_answer(offices: str) -> None:
         ({"degree_cap": 0}, ["degree_cap"]),
         ({"chunk_ranking": "fate"}, ["chunk_ranking", "vector|weight|pagerank"]),
         ({"max_entity_tokens": -1}, ["max_entity_tokens"]),
+        ({"lexical": -0.1}, ["lexical", "greater than or equal to 0"]),
+        ({"lexical": 1.5}, ["lexical", "less than or equal to 1"]),
+        ({"lexical": "much"}, ["lexical", "number"]),
+        ({"nearness": 2}, ["nearness", "less than or equal to 1"]),
+        ({"nearness": float("nan")}, ["nearness"]),
+        ({"rounds": 0}, ["rounds", "greater than or equal to 1"]),
+        ({"rounds": 3}, ["rounds", "less than or equal to 2"]),
+        ({"rounds": 1.5}, ["rounds", "integer"]),
         ({"workspace": "x"}, ["workspace"]),
     ],
 )
@@ -206,6 +215,119 @@ def test_an_empty_workspace_finds_nothing(words_dsn: str) -> None:
         assert (result.answer, result.references, result.context) == ("Nothing was found.", (), "")
 
 
+# ---------------------------------------------------------------- words, nearness and rounds
+
+TALLY = "What does Pelle repair?"
+
+
+def search(dsn: str, vector: Any, question: str = TALLY, limit: int = 20, **options: Any) -> list[int]:
+    """Chunks of one search in SQL, best first, where only the question's vector may differ from what it says."""
+    terms = search_terms(question, Keywords(), Mode.MIX)
+    own = WordEmbedder().vector(question)
+    found = rows(
+        dsn,
+        "select id from retrieve(p_question => %s::halfvec, p_low => %s::halfvec, p_high => %s::halfvec, "
+        "p_words => %s, p_parts => %s, p_keys => %s, p_similar => %s, p_threshold => 0, p_chunk_top_k => %s, "
+        "p_ranking => %s, p_lexical => %s, p_nearness => %s) where layer = 'chunk' order by rank",
+        *(str(v.tolist()) for v in (vector, own, own)),
+        *map(list, (terms.words, terms.parts, terms.keys, terms.similar)),
+        limit, options.get("chunk_ranking", "pagerank"), options.get("lexical", 0.2), options.get("nearness"),
+    )  # fmt: skip
+    return [i for (i,) in found]
+
+
+@pytest.mark.parametrize(
+    ("options", "others"),
+    [
+        ({}, {"nearness": 1.0, "lexical": 0.0}),
+        ({"nearness": 0.0}, {"nearness": 1.0}),
+        ({"nearness": 1.0, "lexical": 0.0}, {"nearness": 1.0, "lexical": 1.0}),
+        ({"chunk_ranking": "vector", "lexical": 0.0}, {"chunk_ranking": "vector", "lexical": 1.0}),
+    ],
+)
+def test_lexical_and_nearness_reach_the_search(offices: str, options: dict[str, Any], others: dict[str, Any]) -> None:
+    question = (
+        "What does a contract in Quorn cost, how many crowns a year, and does it end in spring, 2021, or later on?"
+    )
+    vector = WordEmbedder().vector(question)
+    expected, other = (search(offices, vector, question, **chosen) for chosen in (options, others))
+    assert expected != other
+    for chosen, order in ((options, expected), (others, other)):
+        by_option = ask(offices, question, only_context=True, **chosen)
+        by_setting = ask(offices, question, only_context=True, opening=chosen)
+        for result in (by_option, by_setting):
+            assert [c.id for c in result.retrieval.chunks] == order
+
+
+def test_a_second_round_searches_with_the_best_facts_and_fuses_by_ranks(offices: str) -> None:
+    embedder = WordEmbedder()
+    first = search(offices, embedder.vector(TALLY))
+    by_nearness = rows(
+        offices,
+        "select f.text from fact f join fact_vector v on v.fact_id = f.id where f.chunk_id = any (%s) "
+        "order by v.embedding <=> %s::halfvec, f.id limit 3",
+        first[:3], str(embedder.vector(TALLY).tolist()),
+    )  # fmt: skip
+    text = " ".join([TALLY, *(fact for (fact,) in by_nearness)])
+    second = search(offices, embedder.vector(TALLY) + embedder.vector(text))
+    assert second != first
+    fused = {
+        i: sum(1 / (10 + ranked.index(i) + 1) for ranked in (first, second) if i in ranked) for i in {*first, *second}
+    }
+    result = ask(offices, TALLY, rounds=2, only_context=True, opening={"embedder": embedder})
+    assert embedder.asked == [TALLY, text]
+    chunks = result.retrieval.chunks
+    assert [c.score for c in chunks] == pytest.approx(sorted(fused.values(), reverse=True)[: len(chunks)])
+    assert [c.score for c in chunks] == pytest.approx([fused[c.id] for c in chunks])
+    assert [c.rank for c in chunks] == list(range(1, len(chunks) + 1))
+    assert len(chunks) == max(len(first), len(second))
+    once = ask(offices, TALLY, only_context=True).retrieval
+    assert (result.retrieval.entities, result.retrieval.relations) == (once.entities, once.relations)
+    assert [r.chunk_id for r in result.references] == [c.id for c in chunks]
+
+
+def test_a_second_round_finds_what_only_the_first_passages_name(words_dsn: str) -> None:
+    others = ("filler", "plain", "other", "empty", "vague", "dull", "grey", "thin")
+    ingest(
+        words_dsn,
+        {
+            "bridge": "Alder learned her trade under Quillfeather Observatory Kestrel Lighthouse.",
+            "far": "Quillfeather Observatory Kestrel Lighthouse: Varnholm.",
+            **{f"noise{n}": " ".join(["trade", *(f"{w}{n}" for w in others)]) for n in (7, 8)},
+        },
+        extracts=extractor(lambda chunk: Extraction() if chunk.body.startswith("trade") else capitals(chunk)),
+    )
+    options = {"nearness": 1.0, "lexical": 0.0, "chunk_top_k": 3, "only_context": True}
+    once, twice = (ask(words_dsn, "Where was her trade learned by Alder?", rounds=n, **options) for n in (1, 2))
+    assert "far" not in {c.uri for c in once.retrieval.chunks}
+    assert {"bridge", "far"} <= {c.uri for c in twice.retrieval.chunks}
+    assert len(twice.retrieval.chunks) == 3
+
+
+@pytest.mark.parametrize("mode", SEARCHING)
+def test_two_rounds_work_in_every_mode_and_change_nothing_in_naive(offices: str, mode: Mode) -> None:
+    embedder = WordEmbedder()
+    twice = ask(offices, TALLY, mode=mode, rounds=2, opening={"embedder": embedder})
+    once = ask(offices, TALLY, mode=mode)
+    if mode is Mode.NAIVE:
+        assert embedder.asked == [TALLY]
+        assert twice.retrieval.chunks == once.retrieval.chunks
+    else:
+        assert len(embedder.asked) == 2
+    assert len(twice.retrieval.chunks) >= len(once.retrieval.chunks) - 1
+    assert "repairs" in twice.answer
+    assert ask(offices, TALLY, mode=mode, opening={"rounds": 2}).retrieval.chunks == twice.retrieval.chunks
+
+
+def test_two_rounds_without_facts_are_one(words_dsn: str) -> None:
+    ingest(words_dsn, {"a": "only small letters", "b": "small words"}, extracts=extractor(lambda _: Extraction()))
+    embedder = WordEmbedder()
+    twice = ask(words_dsn, "small letters?", rounds=2, only_context=True, opening={"embedder": embedder})
+    assert twice.retrieval.chunks == ask(words_dsn, "small letters?", only_context=True).retrieval.chunks != ()
+    assert embedder.asked == ["small letters?"]
+    assert ask(words_dsn, "unknown?", mode="local", rounds=2, max_total_tokens=100, max_entity_tokens=0).answer
+
+
 # ---------------------------------------------------------------- references and the answer
 
 
@@ -258,13 +380,14 @@ TOKENIZER = Tokenizer()
 @given(
     total=st.integers(100, 3000), entity=st.integers(0, 2000), relation=st.integers(0, 2000), top_k=st.integers(1, 60),
     mode=st.sampled_from(SEARCHING), ranking=st.sampled_from(["vector", "weight", "pagerank"]),
+    rounds=st.integers(1, 2),
 )  # fmt: skip
 def test_the_context_stays_within_its_budgets(
-    offices: str, total: int, entity: int, relation: int, top_k: int, mode: Mode, ranking: str
+    offices: str, total: int, entity: int, relation: int, top_k: int, mode: Mode, ranking: str, rounds: int
 ) -> None:
     question = "What does Pelle repair, and who leads the office in Ansgar?"
     result = ask(
-        offices, question, mode=mode, chunk_ranking=ranking, top_k=top_k, only_context=True,
+        offices, question, mode=mode, chunk_ranking=ranking, top_k=top_k, rounds=rounds, only_context=True,
         max_total_tokens=total, max_entity_tokens=entity, max_relation_tokens=relation,
     )  # fmt: skip
     assert TOKENIZER.count(result.context) + TOKENIZER.count(question) <= total
@@ -335,5 +458,11 @@ def test_a_search_is_one_request_and_one_answer(offices: str, mode: Mode) -> Non
             assert found.chunks
             assert messages.turns == 1
             assert dict(messages.sent) == {"B": 1, "E": 1, "S": 1}
+            await rag.retrieve("Who repairs Vesuvius?", mode=mode, rounds=2)
+            messages.reset()
+            assert (await rag.retrieve("Who repairs Etna?", mode=mode, rounds=2)).chunks
+            turns = 1 if mode is Mode.NAIVE else 3
+            assert messages.turns == turns, "two more: the facts, and the second search"
+            assert dict(messages.sent) == {"B": turns, "E": turns, "S": turns}
 
     asyncio.run(run())

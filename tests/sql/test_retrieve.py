@@ -10,8 +10,9 @@ import pytest
 
 from pgrag.errors import UsageError
 from pgrag.folding import words
-from tests.sql.reference import passage_ranks
-from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, seeded
+from pgrag.records import NewDocument
+from tests.sql.reference import contrast, part_bits, passage_ranks
+from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, said, seeded
 
 RANKINGS = ("vector", "weight", "pagerank")
 WORLD = [
@@ -413,46 +414,155 @@ def test_the_same_question_has_the_same_answer(workspace: Workspace) -> None:
 
 # ---------------------------------------------------------------- the ranking of passages, in plain Python
 
+VOCABULARY = [f"w{n}" for n in range(30)]
+RECIPES: list[dict[str, Any]] = [
+    {},
+    {"lexical": 0.0},
+    {"nearness": 0.0},
+    {"nearness": 0.3},
+    {"nearness": 1.0, "lexical": 0.5},
+    {"nearness": 0.0, "steps": 0, "passages": 0.25},
+    {"nearness": 0.5, "steps": 6, "support": 0.0, "tau": 0.03, "damping": 0.4},
+    {"flat": 0.3, "sharp": 2.0, "most": 1.0},
+    {"flat": 0.5, "sharp": 3.0, "most": 0.5, "support": 0.6},
+    {"of_names": 0.0},
+    {"of_names": 0.7, "nearness": 0.0},
+    {"flat": 5.0, "sharp": 6.0},
+    {"flat": 0.01, "sharp": 0.02},
+]
 
-@pytest.mark.parametrize("seed", range(3))
-def test_passages_are_ranked_by_the_recipe(workspace: Workspace, seed: int) -> None:
-    """Small graphs, all within the candidate limits."""
+
+def random_documents(seed: int, size: int, facts: int, names: int, filler: int = 12) -> list[NewDocument]:
+    """Documents of one chunk with up to so many facts, some about one entity; every text differs from every other."""
     rng = seeded(seed)
-    vocabulary = [f"w{n}" for n in range(30)]
-    names = [f"Name{n}" for n in range(14)]
-    docs = [
-        document(
-            f"d{n}",
-            "\n".join(
-                [fact(*rng.sample(names, 2), " ".join(rng.sample(vocabulary, 5)) + f" {n}.{i}", rng.choice([0.5, 1, 2]))
-                 for i in range(rng.randrange(0, 4))]
-                + [" ".join(rng.choices(vocabulary, k=12)) + f" nr{n}"]
-            ),
-        )
-        for n in range(26)
-    ]  # fmt: skip
+    named = [f"Name{n}" for n in range(names)]
+    docs = []
+    for n in range(size):
+        lines = [
+            fact(*rng.choices(named, k=2), " ".join(rng.sample(VOCABULARY, 5)) + f" {n}.{i}", rng.choice([0.5, 1, 2]))
+            for i in range(rng.randrange(facts + 1))
+        ]
+        lines += [mention(rng.choice(named))] if named and rng.random() < 0.3 else []
+        docs.append(document(f"d{n}", "\n".join([*lines, " ".join(rng.choices(VOCABULARY, k=filler)) + f" nr{n}"])))
+    return docs
+
+
+def ranked(
+    workspace: Workspace,
+    question: str,
+    asked: list[str],
+    parts: list[list[str]] | None = None,
+    names: list[str] | None = None,
+    **recipe: Any,
+) -> dict[str, tuple[float, float | None, float]]:
+    """text -> (score, walked, near) of the passages of `rank_chunks`, in its order."""
+    called = {"steps": "iterations", "of_names": "names"}
+    bits = part_bits(parts or [])
+    given: dict[str, Any] = {"part": [bits.get(word, 0) for word in asked]} if parts else {}
+    given |= {"name": names} if names else {}
+    options = given | {called.get(name, name): value for name, value in recipe.items()}
+    arguments = "".join(f", p_{name} => ${n}" for n, name in enumerate(options, 3))
+    rows = workspace.rows(
+        f"select body, score, walked, near from pgrag.rank_chunks($1, $2{arguments}) "  # noqa: S608 - names of ours
+        "with ordinality r (id, score, walked, near, n) join pgrag.chunk c using (id) order by n",
+        half(question), asked, *options.values(),
+    )  # fmt: skip
+    return {body: (score, walked, near) for body, score, walked, near in rows}
+
+
+def assert_ranked_as_promised(
+    workspace: Workspace,
+    docs: list[NewDocument],
+    asked: list[str],
+    parts: list[list[str]] | None = None,
+    names: list[str] | None = None,
+    **recipe: Any,
+) -> None:
+    """Row by row: the score, what the walk brought and the nearness of every passage, and their order."""
+    question = " ".join(asked)
+    expected = passage_ranks(docs, question, asked, parts or (), names or (), **recipe)
+    found = ranked(workspace, question, asked, parts, names, **recipe)
+    assert set(found) == set(expected)
+    for body, (score, walked, near) in found.items():
+        assert near == pytest.approx(expected[body].near, abs=1e-6), (body, recipe)
+        assert (walked or 0) == pytest.approx(expected[body].walked or 0, rel=5e-4), (body, recipe)
+        assert score == pytest.approx(expected[body].score, abs=2e-4), (body, recipe)
+    assert [score for score, *_ in found.values()] == sorted((score for score, *_ in found.values()), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "facts", "names"),
+    [(26, 3, 14), (28, 2, 5), (9, 2, 6), (4, 1, 3), (26, 0, 8), (15, 0, 0), (1, 2, 4), (1, 0, 0)],
+    ids=["usual", "few names", "under ten", "four", "no facts", "no entities", "one passage", "one bare passage"],
+)
+def test_passages_are_ranked_by_the_recipe(workspace: Workspace, size: int, facts: int, names: int) -> None:
+    """Small graphs, all within the candidate limits."""
+    rng = seeded(size)
+    docs = random_documents(size + names, size, facts, names)
     workspace.ingest(*docs)
-    for lexical in (0.05, 0.05, 0.0, 0.2):
-        asked_words = rng.sample(vocabulary, 4)
-        question = " ".join(asked_words)
-        expected = passage_ranks(docs, question, asked_words, lexical)
+    for recipe in RECIPES:
+        first, second = rng.sample(VOCABULARY, 4), rng.sample(VOCABULARY, 3)
+        both = list(dict.fromkeys([*first, *second]))
+        assert_ranked_as_promised(workspace, docs, first, **recipe)
+        keys = [f"name{n}" for n in rng.sample(range(16), 3)]
+        assert_ranked_as_promised(workspace, docs, both, [first, second], ["", *keys, keys[0], "unknown"], **recipe)
+
+
+def test_the_share_of_nearness_follows_the_larger_contrast(workspace: Workspace) -> None:
+    """Passages that stand out and facts that do not, and the other way round."""
+    rng = seeded(7)
+    bare = [document(f"b{n}", " ".join(rng.choices(VOCABULARY, k=9)) + f" nr{n}") for n in range(14)]
+    said_often = [
+        document(f"f{n}", fact(f"A{n}", f"B{n}", f"w0 w1 {rng.choice(VOCABULARY)} s{n}") + f"\nnr{n} " + "filler " * 9)
+        for n in range(12)
+    ]
+    said_once = document("one", fact("Lone", "Star", "zebra crossing") + "\n" + "filler " * 5)
+    docs = [*bare, *said_often, said_once]
+    workspace.ingest(*docs)
+    contrasts = set()
+    for asked in (["w0", "w1"], ["zebra", "crossing"], ["filler"], ["w4", "w5", "w6"]):
+        question = " ".join(asked)
+        of_passages = contrast(cosine(question, doc.body) for doc in docs)
+        of_facts = contrast(cosine(question, f.text) for doc in docs for f in said(doc.body).facts)
+        assert of_passages is not None
+        assert of_facts is not None
+        contrasts.add((of_passages > 1.1, of_facts > 1.1))
+        for flat, sharp in ((0.9, 1.1), (0.6, 1.4)):
+            assert_ranked_as_promised(workspace, docs, asked, flat=float(flat), sharp=sharp)
+    assert len(contrasts) > 1, "the questions differ in what stands out"
+
+
+@pytest.mark.parametrize("edge", [0.01, 1.0, 5.0])
+def test_the_share_may_fall_at_once(workspace: Workspace, edge: float) -> None:
+    """p_flat = p_sharp: nearness up to it, the graph above."""
+    docs = random_documents(3, 20, 2, 8)
+    workspace.ingest(*docs)
+    assert_ranked_as_promised(workspace, docs, ["w1", "w2", "w3"], flat=edge, sharp=edge)
+
+
+def test_few_passages_and_facts_have_no_contrast_and_the_graph_decides(workspace: Workspace) -> None:
+    docs = random_documents(5, 9, 1, 4)
+    assert sum(len(said(doc.body).facts) for doc in docs) < 10
+    workspace.ingest(*docs)
+    question, asked = "w1 w2", ["w1", "w2"]
+    assert ranked(workspace, question, asked) == ranked(workspace, question, asked, nearness=0.0)
+    assert ranked(workspace, question, asked) != ranked(workspace, question, asked, nearness=0.8)
+
+
+def test_equal_passages_are_ranked_by_their_age(workspace: Workspace) -> None:
+    workspace.ingest(*(document(f"d{n}", "red blue") for n in range(12)))
+    for nearness in (None, 0.0, 0.3, 1.0):
         rows = workspace.rows(
-            "select body, score, near from pgrag.rank_chunks($1, $2, $3) with ordinality r (id, score, near, n) "
-            "join pgrag.chunk c using (id) order by n",
-            half(question), list(asked_words), lexical,
-        )  # fmt: skip
-        assert {body for body, *_ in rows} == set(expected)
-        for body, score, near in rows:
-            assert score == pytest.approx(expected[body][0], abs=1e-6)
-            assert near == pytest.approx(expected[body][1], abs=1e-6)
-        assert [score for _, score, _ in rows] == sorted((score for _, score, _ in rows), reverse=True)
+            "select chunk_id, score from pgrag.rank_chunks($1, '{red}', p_nearness => $2)", half("red"), nearness
+        )
+        assert rows == [(workspace.chunk_ids(f"d{n}")[0], 1) for n in range(12)]
 
 
 def test_ranking_parameters_are_heard(world: Workspace) -> None:
-    query = "select chunk_id, score from pgrag.rank_chunks($1, $2, p_passages => $3, p_iterations => $4)"
     sums = {}
     for share, steps in ((0.0, 0), (0.0, 6), (0.25, 0), (1.0, 0)):
-        sums[share, steps] = sum(s or 0 for _, s in world.rows(query, half("zebra"), ["zebra"], share, steps))
+        rows = ranked(world, "zebra", ["zebra"], passages=share, steps=steps)
+        sums[share, steps] = sum(walked or 0 for _, walked, _ in rows.values())
     assert sums[0.0, 0] == 0
     assert sums[0.25, 0] == pytest.approx(0.25)
     assert sums[1.0, 0] == pytest.approx(1)
@@ -463,3 +573,78 @@ def test_passages_without_facts_or_entities_are_ranked_by_nearness(workspace: Wo
     workspace.ingest(*(document(f"d{n}", text) for n, text in enumerate(["red", "red blue", "green"])))
     rows = workspace.rows("select chunk_id, near from pgrag.rank_chunks($1, '{}')", half("red"))
     assert [i for i, _ in rows] == [workspace.chunk_ids(f"d{n}")[0] for n in range(3)]
+
+
+def test_the_walk_goes_to_the_heaviest_ten_neighbours_of_a_seed(workspace: Workspace) -> None:
+    """One passage, one seed of fourteen edges: 5 + ... + 14 and the edge to the passage share what the seed has."""
+    insert_star(workspace, 14)
+    workspace.ingest(document("p", mention("Hub")))
+    [(_, walked, _)] = ranked(workspace, "zebra", [], names=["hub"], steps=1).values()
+    assert walked == pytest.approx(0.4 * 0.4 + 0.6 * 0.6 / (95 + 1))
+
+
+def test_the_walk_reaches_the_five_nearest_passages_of_a_seed_and_starts_from_the_twenty_nearest_of_all(
+    workspace: Workspace,
+) -> None:
+    near = [document(f"near{n}", "question " * 9 + f"n{n}") for n in range(33)]
+    of_hub = [
+        document(f"hub{n}", mention("Hub") + "\n" + " ".join(f"x{n}y{i}" for i in range(3 + n))) for n in range(8)
+    ]
+    workspace.ingest(*near, *of_hub)
+    found = ranked(workspace, "question", [], names=["hub"])
+    nearest = sorted((doc.body for doc in of_hub), key=lambda body: -cosine("question", body))
+    assert {doc.body for doc in of_hub if found[doc.body][1]} == set(nearest[:5])
+    assert sum(walked is not None for _, walked, _ in found.values()) == 20 + 5
+    assert len(found) == 41
+
+
+def test_options_of_a_search_reach_the_ranking(workspace: Workspace) -> None:
+    docs = random_documents(11, 20, 2, 8)
+    workspace.ingest(*docs)
+    first, second = ["w1", "w2", "w3"], ["w9", "w10"]
+    orders = set()
+    for recipe in ({}, {"nearness": 0.0}, {"nearness": 1.0}, {"lexical": 0.0, "nearness": 1.0}, {"lexical": 1.0}):
+        expected = ranked(workspace, "w1 w4", [*first, *second], [first, second], **recipe)
+        rows = workspace.retrieve(
+            mode="mix", words=[*first, *second], parts=[1] * 3 + [2] * 2, **vectors("w1 w4"), **recipe
+        )
+        assert [row["body"] for row in layer(rows, "chunk")] == list(expected)
+        orders.add(tuple(expected))
+    assert len(orders) == 5
+
+
+def test_names_that_are_asked_for_are_seeds_of_the_ranking(workspace: Workspace) -> None:
+    docs = random_documents(12, 20, 2, 8)
+    workspace.ingest(*docs)
+    orders = set()
+    for names in ([], ["name3"], ["name5", "name6"]):
+        expected = ranked(workspace, "w1 w4", ["w1", "w4"], names=names, nearness=0.0)
+        rows = workspace.retrieve(mode="mix", words=["w1", "w4"], similar=names, nearness=0.0, **vectors("w1 w4"))
+        assert [row["body"] for row in layer(rows, "chunk")] == list(expected)
+        orders.add(tuple(expected))
+    assert len(orders) == 3
+
+
+def test_passages_by_vector_without_words_are_in_lightrag_s_order(workspace: Workspace) -> None:
+    """Its round robin: a passage by vector, one of the entities, one of the relations; a passage counts once."""
+    workspace.ingest(
+        *(document(f"near{n}", "question " * 4 + f"near{n} " * n) for n in range(1, 4)),
+        document("entity2", mention("Hub") + "\nquestion " + "c " * 8),
+        document("entity1", mention("Hub") + "\nquestion " + "b " * 4),
+        document("relation2", fact("X", "Y", "they trade") + "\nquestion " + "e " * 16),
+        document("relation1", fact("X", "Y", "they trade") + "\nquestion " + "d " * 10),
+        document("both", mention("Hub") + "\n" + fact("X", "Y", "they trade") + "\n" + "f " * 30),
+    )
+    hub = workspace.one("select tokens from pgrag.entity where name = 'Hub'")
+    rows = workspace.retrieve(
+        mode="mix", ranking="vector", lexical=0.0, keys=["hub"], threshold=0.5, words=["b", "c", "e"],
+        entity_tokens=hub, **vectors("question", high="X Y they trade"),
+    )  # fmt: skip
+    assert (list(entities(rows)), list(relations(rows))) == (["Hub"], ["X-Y"])
+    assert list(chunks(rows)) == [
+        "near1", "entity1", "relation1",
+        "near2", "entity2", "relation2",
+        "near3", "both",
+    ]  # fmt: skip
+    assert chunks(rows)["both"] == "entity+vector", "not in the turn of the relations, where it is the third"
+    assert chunks(rows)["relation1"] == "relation+vector"

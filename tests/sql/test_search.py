@@ -13,7 +13,7 @@ import pytest
 from pgrag.folding import words
 from pgrag.records import NewDocument
 from pgrag.store import Store
-from tests.sql.reference import bm25, word_counts
+from tests.sql.reference import bm25, contrast, part_bits, part_shares, word_counts
 from tests.sql.support import EMBEDDER, Workspace, at_once, document, fact, half, run, seeded
 
 
@@ -24,6 +24,20 @@ def found(workspace: Workspace, *asked: str, limit: int = 1000, budget: int = 60
         "join pgrag.chunk c on c.id = s.chunk_id order by s.n"
     )
     return [(body, score) for body, score in workspace.rows(query, list(asked), limit, budget)]
+
+
+def found_by_part(
+    workspace: Workspace, parts: list[list[str]], limit: int = 1000, also: list[str] | None = None
+) -> list[tuple[str, float, float]]:
+    """(text, score, part) of the chunks found for a question of these parts, best first."""
+    bits = part_bits(parts)
+    asked = [*bits, *(also or [])]
+    query = (
+        "select c.body, s.score, s.part from pgrag.search_words($1, $2, 600, $3) "
+        "with ordinality as s (chunk_id, score, part, n) join pgrag.chunk c on c.id = s.chunk_id order by s.n"
+    )
+    rows = workspace.rows(query, asked, limit, [bits.get(word, 0) for word in asked])
+    return [(body, score, part) for body, score, part in rows]
 
 
 def corpus(rng: random.Random, size: int = 120) -> list[NewDocument]:
@@ -183,6 +197,83 @@ def test_nothing_asked_nothing_known_and_nothing_there_give_no_rows(workspace: W
 def test_a_single_chunk_is_found_though_its_words_are_everywhere(workspace: Workspace) -> None:
     workspace.put(document("u", "only"))
     assert [b for b, _ in found(workspace, "only")] == ["only"]
+
+
+# ---------------------------------------------------------------- parts of a question
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_part_counts_as_much_as_the_whole(workspace: Workspace, number: int) -> None:
+    """The best share of what any chunk scores for one part; words may stand in several parts, or be unknown."""
+    rng = seeded(number)
+    docs = corpus(rng)
+    workspace.put(*docs)
+    ids = dict(workspace.rows("select body, id from pgrag.chunk"))
+    for _ in range(4):
+        parts = [rng.sample(ASKED, rng.randrange(1, 6)) for _ in range(number)]
+        expected = bm25(docs, [word for part in parts for word in part])
+        share = part_shares(docs, parts)
+        answer = found_by_part(workspace, parts)
+        assert {body: score for body, score, _ in answer} == pytest.approx(expected, rel=1e-9)
+        assert {body: part for body, _, part in answer} == pytest.approx(share, rel=1e-9), parts
+        assert max(share.values(), default=1) == pytest.approx(1)
+        place = [score / max(expected.values()) + part for _, score, part in answer]
+        assert place == sorted(place, reverse=True)
+        for (body, *_), (other, *_), one, two in zip(answer, answer[1:], place, place[1:], strict=False):
+            assert one > two or ids[body] < ids[other], "equal ones by their age"
+        assert found_by_part(workspace, parts, limit=7) == answer[:7]
+
+
+def test_no_part_is_nothing_and_unknown_words_make_no_part(workspace: Workspace) -> None:
+    workspace.put(document("u", "apple pear", "apple", "plum", "filler one", "filler two"))
+    assert {part for *_, part in found_by_part(workspace, [], also=["apple", "plum"])} == {0}
+    assert found_by_part(workspace, [["unknown", "never"]]) == []
+    answer = found_by_part(workspace, [["unknown"], ["apple"], ["nothing", "never"]], also=["plum"])
+    assert {body: part > 0 for body, _, part in answer} == {"apple pear": True, "apple": True, "plum": False}
+
+
+def test_a_word_given_twice_stands_in_the_parts_of_both(workspace: Workspace) -> None:
+    workspace.put(document("u", "apple one", "pear pear", "apple apple", "filler one", "filler two"))
+    query = "select chunk_id, part from pgrag.search_words($1, 100, 600, $2) order by chunk_id"
+    once = workspace.rows(query, ["apple", "pear", "one"], [3, 1, 2])
+    twice = workspace.rows(query, ["apple", "pear", "one", "apple"], [1, 1, 2, 2])
+    assert once == twice != workspace.rows(query, ["apple", "pear", "one"], [1, 1, 2])
+
+
+# ---------------------------------------------------------------- contrast
+
+
+def contrast_of(workspace: Workspace, scores: list[float] | None) -> float | None:
+    value: float | None = workspace.one("select pgrag.contrast($1)", scores)
+    return value
+
+
+def test_contrast_is_one_where_scores_fall_off_exponentially(workspace: Workspace) -> None:
+    for size in (10, 14, 50, 99, 100, 101, 5000):
+        scores = [0.8 - 0.05 * math.log(n) for n in range(1, size + 1)]
+        assert contrast_of(workspace, scores) == pytest.approx(1, abs=1e-9), size
+    rng = seeded(1)
+    drawn = [
+        contrast_of(workspace, sorted((rng.expovariate(1) for _ in range(2000)), reverse=True)) for _ in range(200)
+    ]
+    assert sum(value or 0 for value in drawn) / 200 == pytest.approx(1, abs=0.06)
+
+
+def test_contrast_says_what_stands_out(workspace: Workspace) -> None:
+    alone = [0.9] + [0.5 - n / 1000 for n in range(120)]
+    assert (contrast_of(workspace, alone) or 0) > 1.2
+    even = [0.9 - n / 1000 for n in range(120)]
+    assert contrast_of(workspace, even) == pytest.approx(19 / 99 * math.log(100) / math.log(20))
+    assert contrast_of(workspace, [1] + [0] * 99) == pytest.approx(math.log(100) / math.log(20))
+    for scores in (alone, even, [3 * score - 7 for score in alone], even[:37], even[:10]):
+        assert contrast_of(workspace, scores) == pytest.approx(contrast(scores))
+    assert contrast_of(workspace, [3 * score - 7 for score in alone]) == pytest.approx(contrast(alone))
+    assert contrast_of(workspace, [*alone[:100], -5.0]) == contrast_of(workspace, alone[:100]), "the best hundred"
+
+
+@pytest.mark.parametrize("scores", [None, [], [0.5], [0.9 - n / 10 for n in range(9)], [0.5] * 10, [0.25] * 300])
+def test_few_or_equal_scores_have_no_contrast(workspace: Workspace, scores: list[float] | None) -> None:
+    assert contrast_of(workspace, scores) is None
 
 
 HOSTILE = [
