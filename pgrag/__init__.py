@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Document", "Keywords", "Mode", "PgRAG", "PgragError", "Settings", "__version__"]
+__all__ = ["Document", "Filter", "Keywords", "Mode", "PgRAG", "PgragError", "Settings", "__version__"]
 
 if TYPE_CHECKING:
     from pgrag.config import Settings
     from pgrag.errors import PgragError
+    from pgrag.filters import Filter
     from pgrag.rag import PgRAG
     from pgrag.types import Document, Keywords, Mode
 
 _HOMES = {
     "Document": "pgrag.types",
+    "Filter": "pgrag.filters",
     "Keywords": "pgrag.types",
     "Mode": "pgrag.types",
     "PgRAG": "pgrag.rag",

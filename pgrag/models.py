@@ -108,6 +108,8 @@ class DocumentRow(Base):
             "document_metadata_idx", "metadata", postgresql_using="gin", postgresql_ops={"metadata": "jsonb_path_ops"}
         ),
         Index("document_labels_idx", "labels", postgresql_using="gin"),
+        Index("document_uri_idx", "uri", postgresql_ops={"uri": "text_pattern_ops"}),
+        Index("document_published_at_idx", "published_at"),
         {"comment": "Documents, one row each; body is the whole text that chunks and citations point into"},
     )
     id: Mapped[int] = _id()

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from pgrag.answer import DEFAULT_WISHES, Answerer, Asked, Wishes
 from pgrag.config import Settings, problems
-from pgrag.context import passage_block, references, render
+from pgrag.context import entity_line, passage_block, references, relation_line, render
 from pgrag.embedding import embed_checked
 from pgrag.errors import UsageError
+from pgrag.filters import Filter
 from pgrag.folding import clean
 from pgrag.keywords import SearchTerms, search_terms
 from pgrag.prompts import as_text
@@ -60,15 +61,22 @@ class QueryOptions:
     max_entity_tokens: int
     max_relation_tokens: int
     max_total_tokens: int
+    filter: Filter | None = None
 
 
-def query_options(settings: Settings, mode: Mode | str, given: Mapping[str, Any]) -> QueryOptions:
+def query_options(
+    settings: Settings, mode: Mode | str, given: Mapping[str, Any], filter: Filter | None = None
+) -> QueryOptions:
     """The options of a call over the settings. Raises UsageError naming what is wrong and what is allowed."""
     try:
         chosen = Mode(mode)
     except ValueError:
         raise UsageError(f"unknown mode {str(mode)!r}: use {', '.join(Mode)}") from None
-    known = sorted(set(QueryOptions.__dataclass_fields__) - {"mode"})
+    if filter is not None and not isinstance(filter, Filter):
+        raise UsageError("filter: give a pgrag.Filter, such as Filter(labels=['handbook'])")
+    if filter is not None and chosen is Mode.BYPASS:
+        raise UsageError("mode bypass searches nothing: it takes no filter")
+    known = sorted(set(QueryOptions.__dataclass_fields__) - {"mode", "filter"})
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise UsageError(f"unknown query option {', '.join(unknown)}: use {', '.join(known)}")
@@ -80,7 +88,7 @@ def query_options(settings: Settings, mode: Mode | str, given: Mapping[str, Any]
     return QueryOptions(
         chosen, checked.top_k, checked.chunk_top_k, ChunkRanking(checked.chunk_ranking), checked.lexical,
         checked.nearness, checked.rounds, checked.degree_cap, checked.hops, checked.max_entity_tokens,
-        checked.max_relation_tokens, checked.max_total_tokens,
+        checked.max_relation_tokens, checked.max_total_tokens, filter,
     )  # fmt: skip
 
 
@@ -186,6 +194,7 @@ class Searcher:
         vector: Vectors,
     ) -> Retrieval:
         """One round trip."""
+        conditions = options.filter.conditions() if options.filter is not None else {}
         share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
         threshold = self._settings.cosine_threshold
         rows = await self._store.retrieve(
@@ -196,8 +205,10 @@ class Searcher:
             degree_cap=options.degree_cap, hops=options.hops, lexical=options.lexical, nearness=options.nearness,
             entity_tokens=int(share * options.max_entity_tokens),
             relation_tokens=int(share * options.max_relation_tokens), total_tokens=room,
+            **({"filter": conditions} if conditions else {}),
         )  # fmt: skip
-        return _retrieval(question, options.mode, keywords, rows)
+        found = _retrieval(question, options.mode, keywords, rows)
+        return self._counted(found) if conditions else found
 
     async def _search_again(
         self, found: Retrieval, vector: Vectors, search: Callable[[Vectors], Awaitable[Retrieval]]
@@ -219,6 +230,18 @@ class Searcher:
         best = sorted(fused, key=lambda i: (-fused[i], chunks[i].rank))[: max(len(found.chunks), len(again.chunks))]
         ranked = [replace(chunks[i], rank=n, score=fused[i]) for n, i in enumerate(best, 1)]
         return replace(found, chunks=tuple(ranked))
+
+    def _counted(self, found: Retrieval) -> Retrieval:
+        """`found` with the tokens of lines that were composed for this search: SQL has bounds of them."""
+        entities = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in found.entities])
+        relations = self._tokenizer.count_many(
+            [relation_line(r.source, r.target, r.description) for r in found.relations]
+        )
+        return replace(
+            found,
+            entities=tuple(replace(e, tokens=n) for e, n in zip(found.entities, entities, strict=True)),
+            relations=tuple(replace(r, tokens=n) for r, n in zip(found.relations, relations, strict=True)),
+        )
 
     def _fitting(self, found: Retrieval, room: int) -> tuple[RetrievedChunk, ...]:
         """The first passages that fit with their numbers and places: what SQL counts is their text alone."""

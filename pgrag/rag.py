@@ -23,6 +23,7 @@ from pgrag.evaluate.run import KS, Evaluator
 from pgrag.evaluate.run import Progress as EvaluationProgress
 from pgrag.evaluate.variants import grid, with_baseline
 from pgrag.evaluate.verdicts import check_pair, judged
+from pgrag.filters import Filter
 from pgrag.folding import clean
 from pgrag.ingest import Ingestor, Progress
 from pgrag.intake import Given, Source
@@ -238,6 +239,7 @@ class PgRAG:
         *,
         mode: Mode | str = Mode.MIX,
         keywords: Keywords | None = None,
+        filter: Filter | None = None,
         only_context: bool = False,
         only_prompt: bool = False,
         response_type: str = RESPONSE_TYPE,
@@ -249,13 +251,13 @@ class PgRAG:
 
         Options by name, each defaulting to the setting: top_k, chunk_top_k, chunk_ranking, lexical, nearness, rounds,
         degree_cap, hops, max_entity_tokens, max_relation_tokens, max_total_tokens. `keywords` replaces the extraction
-        of keywords. With an LLM, `response_type` is the form of the answer, `user_prompt` more instructions,
-        `conversation_history` the turns before ({"role": "user" | "assistant", "content"}); `only_context` and
-        `only_prompt` stop before the answer call, `result.context` and `result.prompt` hold what it would get. At most
-        two LLM calls, both cached.
+        of keywords; under a `filter` other documents might as well not be there. With an LLM, `response_type` is the
+        form of the answer, `user_prompt` more instructions, `conversation_history` the turns before ({"role": "user" |
+        "assistant", "content"}); `only_context` and `only_prompt` stop before the answer call, `result.context` and
+        `result.prompt` hold what it would get. At most two LLM calls, both cached.
         Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError, BudgetError.
         """
-        chosen = self._options(mode, options)
+        chosen = self._options(mode, options, filter)
         wishes = _wishes(response_type, user_prompt, conversation_history)
         searcher = await self._searcher()
         return await searcher.query(
@@ -269,21 +271,29 @@ class PgRAG:
         *,
         mode: Mode | str = Mode.MIX,
         keywords: Keywords | None = None,
+        filter: Filter | None = None,
         response_type: str = RESPONSE_TYPE,
         user_prompt: str = "",
         conversation_history: Sequence[Mapping[str, str]] = (),
         **options: Any,
     ) -> AnswerStream:
         """As `query`, with the answer in pieces: `async for piece in await rag.stream(...)`."""
-        chosen = self._options(mode, options)
+        chosen = self._options(mode, options, filter)
         wishes = _wishes(response_type, user_prompt, conversation_history)
         return await (await self._searcher()).stream(question, chosen, keywords, wishes)
 
     async def retrieve(
-        self, /, question: str, *, mode: Mode | str = Mode.MIX, keywords: Keywords | None = None, **options: Any
+        self,
+        /,
+        question: str,
+        *,
+        mode: Mode | str = Mode.MIX,
+        keywords: Keywords | None = None,
+        filter: Filter | None = None,
+        **options: Any,
     ) -> Retrieval:
         """The entities, relations and passages for a question, best first; options and errors as `query`."""
-        chosen = self._options(mode, options)
+        chosen = self._options(mode, options, filter)
         return await (await self._searcher()).retrieve(question, chosen, keywords)
 
     async def evaluate(
@@ -292,6 +302,7 @@ class PgRAG:
         *,
         modes: Sequence[Mode | str] = (Mode.NAIVE, Mode.MIX),
         options: Mapping[str, Sequence[Any]] | None = None,
+        filter: Filter | None = None,
         baseline: str = "",
         ks: Sequence[int] = KS,
         answers: bool = False,
@@ -304,10 +315,10 @@ class PgRAG:
         """How well the workspace answers questions: by each mode with each combination of the `options`' values.
 
         Gains are over the `baseline`, the label of a variant (without one: naive). With `answers` it answers too;
-        `response_type` is then the form of the answers, for a language model. `judge` names two variants whose answers
-        an LLM compares. `progress` is told how many of how many questions are done. The run stops at max_cost: the
-        report holds what was done until then. Raises UsageError, WorkspaceError, and BudgetError or ModelAccessError
-        if no question could be done.
+        `response_type` is then the form of the answers, for a language model. All search under the `filter`. `judge`
+        names two variants whose answers an LLM compares. `progress` is told how many of how many questions are done.
+        The run stops at max_cost: the report holds what was done until then. Raises UsageError, WorkspaceError, and
+        BudgetError or ModelAccessError if no question could be done.
         """
         variants, base = with_baseline(self.settings, grid(self.settings, modes, options or {}), baseline)
         if judge is not None:
@@ -320,7 +331,7 @@ class PgRAG:
         )  # fmt: skip
         report = await evaluator.run(
             questions, variants, name=name or self.settings.workspace, ks=ks, answers=answers or judge is not None,
-            wishes=Wishes(response_type), baseline=base, concurrency=concurrency, progress=progress,
+            wishes=Wishes(response_type), baseline=base, filter=filter, concurrency=concurrency, progress=progress,
         )  # fmt: skip
         if judge is None or llm is None or "stopped" in report.settings:
             return report
@@ -409,8 +420,8 @@ class PgRAG:
             self._models.answerer(store, self._tokenizer), self._tokenizer,
         )  # fmt: skip
 
-    def _options(self, mode: Mode | str, options: Mapping[str, Any]) -> QueryOptions:
-        return query_options(self.settings, mode, options)
+    def _options(self, mode: Mode | str, options: Mapping[str, Any], filter: Filter | None) -> QueryOptions:
+        return query_options(self.settings, mode, options, filter)
 
 
 def content_uri(text: str) -> str:

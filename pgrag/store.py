@@ -320,7 +320,7 @@ class Store:
     async def retrieve(self, **parameters: Any) -> list[asyncpg.Record]:
         """Rows of `retrieve()`; parameters by name without their `p_`. One request on a warm connection."""
         names = list(parameters)
-        values = [self._vectors(v[None])[0] if isinstance(v, np.ndarray) else v for v in parameters.values()]
+        values = [self._parameter(value) for value in parameters.values()]
         arguments = ", ".join(f"p_{name} => ${i}" for i, name in enumerate(names, 1))
         return await self._fetch(
             f"select * from {self._schema}.retrieve({arguments})", *values, timeout=self._settings.statement_timeout
@@ -347,6 +347,11 @@ class Store:
 
     def _description_limits(self) -> tuple[int, int]:
         return self._settings.description_limits
+
+    def _parameter(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._vectors(value[None])[0]
+        return _json(value) if isinstance(value, dict) else value
 
     def _vectors(self, vectors: Vectors) -> list[HalfVector]:
         """Rows to store: of the workspace's length, finite, not zero. Raises DimensionError otherwise."""

@@ -17,6 +17,31 @@ as $f$
 $f$;
 comment on function search_terms(text[]) is 'Words of a question that occur, rarest first, with their BM25 idf';
 
+-- quoted_word: as tsquery wants it
+create or replace function quoted_word(p_word text) returns text
+language sql immutable
+as $f$
+    select '''' || replace(replace(p_word, '\', '\\'), '''', '''''') || ''''
+$f$;
+comment on function quoted_word(text) is 'A word quoted for a tsquery';
+
+-- word_scores: BM25 of one chunk for words with their idf, k1 1.2, b .75 (Robertson and Zaragoza 2009), over all of them and over those of
+-- each part of a question. Inlined. Words asked for are labelled and the others dropped, for to take all apart is slow.
+create or replace function word_scores(
+    p_words tsvector, p_length integer, p_word text[], p_idf double precision[], p_part integer[], p_average double precision)
+returns table (score double precision, a double precision, b double precision, c double precision, d double precision)
+language sql immutable
+as $f$
+    select sum(w), sum(w) filter (where p_part[i] & 1 > 0), sum(w) filter (where p_part[i] & 2 > 0),
+           sum(w) filter (where p_part[i] & 4 > 0), sum(w) filter (where p_part[i] & 8 > 0)
+    from (
+        select i, p_idf[i] * 2.2 * u.positions[1] / (u.positions[1] + 1.2 * (.25 + .75 * (p_length / p_average))) as w
+        from unnest(ts_filter(setweight(p_words, 'A', p_word), '{a}')) as u, array_position(p_word, u.lexeme) as i
+    ) v
+$f$;
+comment on function word_scores(tsvector, integer, text[], double precision[], integer[], double precision) is
+    'BM25 of a chunk for words, over all of them and over those of each of up to four parts of a question';
+
 -- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
 -- frequencies sum to p_budget at most; the rarest in any case) and others with two of the next three words.
 -- p_part: of each word the parts of the question it stands in, a bit for each of up to four; part is then the best share that the
@@ -42,7 +67,7 @@ declare
 begin
     with t as materialized (
         select s.*, sum(s.chunks) over (order by s.n) as total,
-               '''' || replace(replace(s.word, '\', '\\'), '''', '''''') || '''' as q  -- quoted as tsquery wants it
+               quoted_word(s.word) as q
         from search_terms(p_word) s
     ), common as (
         select * from t where total > p_budget order by n limit 3
@@ -62,7 +87,6 @@ begin
         v_rare := coalesce(v_rare && !!v_pairs, v_rare);
     end if;
     select l.occurrences::double precision / l.chunks into v_average from lexeme l where l.word = '';
-    -- k1 1.2, b .75 (Robertson and Zaragoza 2009). Words asked for are labelled and the others dropped, for to take all apart is slow.
     return query
     select chunk_id, score, part
     from (
@@ -74,19 +98,46 @@ begin
             union all
             (select chunk_id, length, words from chunk_search where words @@ v_pairs limit p_budget)
         ) found
-        cross join lateral (
-            select sum(w) as score, sum(w) filter (where v_part[i] & 1 > 0) as a, sum(w) filter (where v_part[i] & 2 > 0) as b,
-                   sum(w) filter (where v_part[i] & 4 > 0) as c, sum(w) filter (where v_part[i] & 8 > 0) as d
-            from (
-                select i, v_idf[i] * 2.2 * u.positions[1] / (u.positions[1] + 1.2 * (.25 + .75 * (found.length / v_average))) as w
-                from unnest(ts_filter(setweight(found.words, 'A', v_word), '{a}')) as u
-                cross join lateral array_position(v_word, u.lexeme) as i
-            ) v
-        ) s
+        cross join lateral word_scores(found.words, found.length, v_word, v_idf, v_part, v_average) v
     ) r
     order by score / best + part desc, chunk_id limit p_limit;
 end $f$;
 comment on function search_words(text[], integer, integer, integer[]) is 'The best chunks for folded words by BM25, best first';
+
+-- search_words_within: the best of these chunks by BM25, with the idf of the whole workspace; every chunk with one of the words counts
+create or replace function search_words_within(p_word text[], p_chunk bigint[], p_limit integer default 100, p_part integer[] default '{}')
+returns table (chunk_id bigint, score double precision, part double precision)
+language plpgsql stable rows 100
+set search_path from current
+set plan_cache_mode = force_custom_plan
+set jit = off
+as $f$
+#variable_conflict use_column
+declare
+    v_any tsquery;
+    v_word text[];
+    v_idf double precision[];
+    v_part integer[];
+    v_average double precision;
+begin
+    select string_agg(quoted_word(t.word), ' | ')::tsquery, array_agg(t.word order by n),
+           array_agg(idf order by n), array_agg(coalesce(p.part, 0) order by n)
+    into v_any, v_word, v_idf, v_part
+    from search_terms(p_word) t
+    left join (select word, bit_or(part) as part from unnest(p_word, p_part) as u (word, part) group by word) p using (word);
+    select l.occurrences::double precision / l.chunks into v_average from lexeme l where l.word = '';
+    return query
+    select chunk_id, score, part
+    from (
+        select chunk_id, v.score,
+               coalesce(greatest(a / max(a) over (), b / max(b) over (), c / max(c) over (), d / max(d) over ()), 0) as part,
+               max(v.score) over () as best
+        from (select chunk_id, length, words from chunk_search where chunk_id = any (p_chunk) and words @@ v_any) found
+        cross join lateral word_scores(found.words, found.length, v_word, v_idf, v_part, v_average) v
+    ) r
+    order by r.score / best + part desc, chunk_id limit p_limit;
+end $f$;
+comment on function search_words_within(text[], bigint[], integer, integer[]) is 'The best of the given chunks for folded words by BM25, best first';
 
 -- contrast: do the best of these scores (best first) stand out from the rest? Of the best and the 20th and the 100th (or the last) of
 -- them the ratio of distances, over what it is where nothing stands out and scores fall off exponentially, ln 20 / ln 100: then 1,

@@ -114,6 +114,57 @@ comment on function find_graph(halfvec, halfvec, text[], text[], text, integer, 
     'Entities and relations for the vectors and names of a question, best first, within token budgets. Other than LightRAG, at most
 p_degree_cap edges of an entity are read, by weight, and taken in turn over the seeds; neighbours follow the seeds';
 
+-- walk_chunks: the last steps of rank_chunks: the walk over a subgraph, and both orders on one scale. p_restart is by node (entities
+-- first, then the passages p_node); edges carry the probability to be taken; p_nearness is of the candidates p_passage.
+create or replace function walk_chunks(
+    p_passage bigint[], p_nearness double precision[], p_share double precision, p_node bigint[], p_entities integer,
+    p_restart double precision[], p_from integer[], p_to integer[], p_weight double precision[], p_damping double precision,
+    p_iterations integer)
+returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
+language plpgsql stable
+set search_path from current
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_mergejoin = off
+as $f$
+#variable_conflict use_column
+declare
+    v_x double precision[] := p_restart;
+    v_y double precision[];
+begin
+    for i in 1..cardinality(p_restart) loop
+        p_restart[i] := (1 - p_damping) * p_restart[i];
+    end loop;
+    for step in 1..p_iterations loop
+        v_y := p_restart;
+        for i in 1..coalesce(cardinality(p_from), 0) loop
+            v_y[p_to[i]] := v_y[p_to[i]] + p_weight[i] * v_x[p_from[i]];
+        end loop;
+        v_x := v_y;
+    end loop;
+
+    -- from the best to the 100th: logarithms of what the walk brought, and nearness
+    return query
+    with reached as (
+        select id, ln(x) as x from unnest(p_node, v_x[p_entities + 1:]) as u (id, x) where x > 0
+    ), walk as (
+        select id, coalesce((x - worst) / nullif(best - worst, 0), 1) as share
+        from reached, (select max(x) as best, min(x) as worst from (select x from reached order by x desc limit 100) t) r
+    ), candidate as (
+        select * from unnest(p_passage, p_nearness) as u (id, near)
+    ), close as (
+        select id, coalesce((near - worst) / nullif(best - worst, 0), 1) as share, near
+        from candidate, (select max(near) as best, min(near) as worst from (select near from candidate order by near desc limit 100) t) r
+    )
+    select id, (1 - p_share) * greatest(w.share, 0) + p_share * greatest(c.share, 0) as score,
+           nullif(v_x[p_entities + array_position(p_node, id)], 0), c.near
+    from walk w full join close c using (id)
+    order by 2 desc, 4 desc nulls last, 1;
+end $f$;
+comment on function walk_chunks(bigint[], double precision[], double precision, bigint[], integer, double precision[], integer[],
+    integer[], double precision[], double precision, integer) is
+    'The walk of rank_chunks over a subgraph of entities and passages, and the order that comes of it';
+
 -- rank_chunks: passages by personalised PageRank over a bounded neighbourhood of the question, after HippoRAG 2 (Gutierrez et al. 2025).
 -- Facts near the question say which entities matter, names in it have a share, and passages near it by vector and words have theirs;
 -- the walk runs over entity-entity edges (weight) and entity-passage edges (1), row-normalised, for a fixed number of steps. Where
@@ -149,8 +200,6 @@ declare
     v_node bigint[];          -- passages of the subgraph; as nodes they follow its v_entities entities
     v_entities integer;
     v_restart double precision[];
-    v_x double precision[];
-    v_y double precision[];
     v_from integer[];
     v_to integer[];
     v_weight double precision[];
@@ -269,36 +318,9 @@ begin
            array_agg(a::integer order by a, b), array_agg(b::integer order by a, b), array_agg(p_damping * w order by a, b)
     into v_node, v_entities, v_restart, v_from, v_to, v_weight from edge;
 
-    -- 4. the walk
-    v_x := v_restart;
-    for i in 1..cardinality(v_restart) loop
-        v_restart[i] := (1 - p_damping) * v_restart[i];
-    end loop;
-    for step in 1..p_iterations loop
-        v_y := v_restart;
-        for i in 1..coalesce(cardinality(v_from), 0) loop
-            v_y[v_to[i]] := v_y[v_to[i]] + v_weight[i] * v_x[v_from[i]];
-        end loop;
-        v_x := v_y;
-    end loop;
-
-    -- 5. both orders on one scale, from the best to the 100th: logarithms of what the walk brought, and nearness
-    return query
-    with reached as (
-        select id, ln(x) as x from unnest(v_node, v_x[v_entities + 1:]) as u (id, x) where x > 0
-    ), walk as (
-        select id, coalesce((x - worst) / nullif(best - worst, 0), 1) as share
-        from reached, (select max(x) as best, min(x) as worst from (select x from reached order by x desc limit 100) t) r
-    ), candidate as (
-        select * from unnest(v_passage, v_nearness) as u (id, near)
-    ), close as (
-        select id, coalesce((near - worst) / nullif(best - worst, 0), 1) as share, near
-        from candidate, (select max(near) as best, min(near) as worst from (select near from candidate order by near desc limit 100) t) r
-    )
-    select id, (1 - v_share) * greatest(w.share, 0) + v_share * greatest(c.share, 0) as score,
-           nullif(v_x[v_entities + array_position(v_node, id)], 0), c.near
-    from walk w full join close c using (id)
-    order by 2 desc, 4 desc nulls last, 1;
+    -- 4. the walk over it, and the order
+    return query select * from walk_chunks(v_passage, v_nearness, v_share, v_node, v_entities, v_restart, v_from, v_to, v_weight,
+                                           p_damping, p_iterations);
 end $f$;
 comment on function rank_chunks(halfvec, text[], integer[], text[], double precision, double precision, integer, double precision,
     double precision, double precision, double precision, double precision, double precision, double precision, double precision) is
@@ -381,14 +403,15 @@ end $f$;
 comment on function find_chunks(halfvec, text[], integer[], text[], bigint[], bigint[], text, text, double precision, double precision, integer) is
     'Chunks for a question behind the entities and relations found for it, best first';
 
--- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql
+-- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql. With a filter it is another
+-- search (retrieve_within): what is derived from all documents may not be read then
 create or replace function retrieve(
     p_question halfvec default null, p_low halfvec default null, p_high halfvec default null,
     p_words text[] default '{}', p_keys text[] default '{}', p_similar text[] default '{}',
     p_mode text default 'mix', p_top_k integer default 40, p_chunk_top_k integer default 20, p_ranking text default 'pagerank',
     p_threshold real default .2, p_degree_cap integer default 32, p_hops integer default 1, p_lexical double precision default .2,
     p_entity_tokens integer default 6000, p_relation_tokens integer default 8000, p_total_tokens integer default 30000,
-    p_parts integer[] default '{}', p_nearness double precision default null)
+    p_parts integer[] default '{}', p_nearness double precision default null, p_filter jsonb default null)
 returns table (layer text, rank bigint, id bigint, name text, type text, target text, keywords text[], body text, weight real, tokens integer,
                score real, why text, document_id bigint, uri text, title text, ordinal integer, headings text[], page integer,
                start_char integer, end_char integer)
@@ -418,6 +441,13 @@ begin
     if p_ranking is null or p_ranking not in ('vector', 'weight', 'pagerank') then
         raise exception 'unknown chunk ranking %', coalesce(quote_literal(p_ranking), 'null')
             using errcode = 'PGR02', hint = 'Use vector, weight or pagerank.';
+    end if;
+    if p_filter <> '{}' then
+        return query
+        select * from retrieve_within(p_filter, p_question, p_low, p_high, p_words, p_keys, p_similar, p_mode, p_top_k, p_chunk_top_k, p_ranking,
+                                      p_threshold, p_degree_cap, p_hops, p_lexical, floor(v_share * p_entity_tokens)::integer,
+                                      floor(v_share * p_relation_tokens)::integer, p_total_tokens, p_parts, p_nearness);
+        return;
     end if;
     perform set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_top_k, 2 * p_chunk_top_k))::text, true);
     if p_mode <> 'naive' then
@@ -457,5 +487,6 @@ begin
     order by t.n;
 end $f$;
 comment on function retrieve(halfvec, halfvec, halfvec, text[], text[], text[], text, integer, integer, text, real, integer, integer,
-    double precision, integer, integer, integer, integer[], double precision) is
-    'Search: entities, relations and chunks for a question, ranked, with the reason of each row and its tokens, within token budgets';
+    double precision, integer, integer, integer, integer[], double precision, jsonb) is
+    'Search: entities, relations and chunks for a question, ranked, with the reason of each row and its tokens, within token budgets;
+p_filter, an object of the conditions that filter_parts knows, bounds it to some documents';

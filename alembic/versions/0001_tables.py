@@ -107,6 +107,8 @@ def upgrade() -> None:
         postgresql_using="gin",
         postgresql_ops={"metadata": "jsonb_path_ops"},
     )
+    op.create_index("document_uri_idx", "document", ["uri"], postgresql_ops={"uri": "text_pattern_ops"})
+    op.create_index("document_published_at_idx", "document", ["published_at"])
 
     op.create_table(
         "chunk",

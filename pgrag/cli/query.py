@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pgrag.cli import filters
 from pgrag.cli.output import amount, emit, emit_json, emit_part, note, one_line
 from pgrag.cli.session import Session, takes_session
 from pgrag.errors import UsageError
@@ -31,6 +32,8 @@ pgrag query "Which incident made us move the ledger?"
 pgrag query "What changed in billing?" --mode global --hops 2
 
 pgrag query "ORA-01555" --low ORA-01555 --only-context
+
+pgrag query "What did we promise?" --uri "contracts/*" --label signed --since 2024-01-01
 
 pgrag query "Why did it fail?" --llm-model openai/gpt-4o-mini --response-type "one sentence"
 
@@ -80,6 +83,13 @@ def query(
         list[str] | None,
         typer.Option(metavar="KEYWORD", help="A theme to look for; repeatable.", rich_help_panel=KEYWORDS),
     ] = None,
+    metadata: filters.Metadata = None,
+    label: filters.Labels = None,
+    any_label: filters.AnyLabel = None,
+    uri: filters.Uri = None,
+    document: filters.OnlyDocument = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
     max_entity_tokens: Annotated[int | None, _number("Tokens for entities (default 6000).", BUDGET)] = None,
     max_relation_tokens: Annotated[int | None, _number("Tokens for relations (default 8000).", BUDGET)] = None,
     max_total_tokens: Annotated[int | None, _number("Tokens of the whole prompt (default 30000).", BUDGET)] = None,
@@ -141,6 +151,7 @@ def query(
         "max_entity_tokens": max_entity_tokens,
         "max_relation_tokens": max_relation_tokens,
         "max_total_tokens": max_total_tokens,
+        "filter": filters.filter_of(metadata, label, any_label, uri, document, since, until),
         "keywords": Keywords(low=tuple(low or ()), high=tuple(high or ())) if low or high else None,
         "conversation_history": [] if history is None else _read_history(history),
         **{k: v for k, v in (("response_type", response_type), ("user_prompt", user_prompt)) if v is not None},

@@ -20,6 +20,7 @@ from pgrag.evaluate.questions import amount
 from pgrag.evaluate.results import EvaluationReport, Kind, Outcome, Question, Variant
 from pgrag.evaluate.variants import with_baseline
 from pgrag.extraction.keyless import KeylessKeywords
+from pgrag.filters import Filter
 from pgrag.folding import clean
 from pgrag.keywords import search_terms
 from pgrag.llm import litellm_models
@@ -35,7 +36,8 @@ KS = (2, 5, 10)
 FATAL = (BudgetError, ModelAccessError, WorkspaceError)  # no other question would fare better
 DESCRIBED = (
     "workspace", "embedding_model", "llm_model", "extraction_model", "keyword_model", "answer_model",
-    "cosine_threshold", "lexical", *(option.name for option in fields(QueryOptions) if option.name != "mode"),
+    "cosine_threshold", "lexical",
+    *(option.name for option in fields(QueryOptions) if option.name not in ("mode", "filter")),
 )  # fmt: skip
 """The settings that a report names."""
 
@@ -129,6 +131,7 @@ class Evaluator:
         answers: bool = False,
         wishes: Wishes = DEFAULT_WISHES,
         baseline: str = "",
+        filter: Filter | None = None,
         concurrency: int = 4,
         warnings: Sequence[str] = (),
         progress: Progress | None = None,
@@ -144,7 +147,10 @@ class Evaluator:
         question was done.
         """
         variants, baseline = with_baseline(self._settings, variants, baseline)
-        options = {v.label: query_options(self._settings, v.mode, v.options) for v in variants}
+        options = {
+            v.label: query_options(self._settings, v.mode, v.options, None if v.mode is Mode.BYPASS else filter)
+            for v in variants
+        }
         _check(questions, variants, ks, answers, concurrency)
         ks = tuple(sorted(set(ks)))
         lacking = missing_documents(
@@ -174,6 +180,7 @@ class Evaluator:
                 "embedding_model": self._memory.model,
                 "answers": self._answerer.label if answers else None,
                 "concurrency": concurrency,
+                **({"filter": filter.conditions()} if filter is not None else {}),
                 **({"stopped": str(job.stopped)} if job.stopped else {}),
             },
             questions=done,
