@@ -59,6 +59,9 @@ def initialise(site: Site, binaries: Binaries) -> None:
         os.close(descriptor)
 
 
+DYING = 'lock file "postmaster.pid" already exists'  # in the log of a server that did not start
+
+
 def launch(site: Site, binaries: Binaries, deadline: float) -> None:
     """Start the server, or wait for one that is just starting, recovering or dying. Raises ServerError."""
     with site.lock_file.open("ab") as handle:
@@ -80,6 +83,11 @@ def launch(site: Site, binaries: Binaries, deadline: float) -> None:
         command += ["-w", "-t", str(seconds), "start"]
         inherited = [handle.fileno()]
         result = run(command, site.account, cwd=site.home, timeout=seconds + 30, pass_fds=inherited)
+        if result.returncode != 0 and DYING in _tail(site, logged) and time.monotonic() < deadline:
+            time.sleep(1)  # one that was just killed was not quite gone when its lock file was looked at
+            if _is_stale(site.pid_file, site):
+                site.pid_file.unlink()
+            result = run(command, site.account, cwd=site.home, timeout=seconds + 30, pass_fds=inherited)
     if result.returncode != 0:
         reason = " ".join(result.stderr.split())
         raise ServerError(
