@@ -2,8 +2,10 @@
 
 Twice as many relations as entities, two and a half times as many facts, a chunk for every ten facts. Degrees fall off
 as Zipf's law, with a hub that some four percent of all relations meet; so do the frequencies of words. Vectors lie in
-topics within fields, which overlap: half of the variance of a vector is its own. They share a direction, as those of
-real models do, so that unrelated texts have a cosine of .76. Equal sizes and seeds give equal graphs.
+topics within fields, those of relations in themes of topics, and all overlap. They share a direction, as those of real
+models do, so that unrelated texts have a cosine of .8. An index finds less of them than of real ones: of 100,000 at
+ef_search 100 .96 to .97 of the 40 nearest, where of as many e5 vectors of real texts it finds .98.
+Equal sizes and seeds give equal graphs.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 DIMENSION = 384
 LATENT = 64  # dimensions that vectors differ in, most of all in the first
 ANCHOR = 2.0  # length of what all vectors share, against 1 for what they differ in
+SPREAD = 0.75
 NOISE = 0.3  # length of what is in no model of ours: the same in all dimensions
-FIELD, TOPIC, OWN = 0.25, 0.25, 0.5  # shares of an entity's variance
+FIELD, TOPIC, OWN = 0.3, 0.35, 0.35  # shares of an entity's variance
+ENDS, THEME, SAID = 0.8, 0.5, 0.15  # how much of a relation's vector its ends are, and variances of its theme and its own
+THEMES_PER_TOPIC = 10
 FACTS_PER_CHUNK = 10
 CHUNKS_PER_DOCUMENT = 4
 ENTITIES_PER_TOPIC = 100
@@ -43,7 +48,7 @@ class Space:
     def __init__(self) -> None:
         random = np.random.default_rng(7)
         axes = np.linalg.qr(random.standard_normal((DIMENSION, LATENT + 1)))[0].T.astype(np.float32)
-        spread = (np.arange(LATENT) + 4.0) ** -0.5
+        spread = (np.arange(LATENT) + 4.0) ** -SPREAD
         self.anchor = axes[0]
         self.basis = axes[1:]
         self.spread = (spread / np.linalg.norm(spread)).astype(np.float32)
@@ -95,8 +100,11 @@ class Graph:
         topics = FIELD**0.5 * fields[np.arange(self.topics) * len(fields) // self.topics]
         topics = topics + TOPIC**0.5 * space.latent(random, self.topics)
         entities = topics[self.topic] + OWN**0.5 * space.latent(random, self.entities)
-        middle = entities[self.pairs].mean(1)
-        return entities, 0.9 * middle + OWN**0.5 * space.latent(random, len(self.pairs))
+        relations = ENDS * entities[self.pairs].mean(1)
+        themes = space.latent(random, self.topics * THEMES_PER_TOPIC)
+        theme = self.topic[self.pairs[:, 1]] * THEMES_PER_TOPIC + random.integers(0, THEMES_PER_TOPIC, len(self.pairs))
+        relations += THEME**0.5 * themes[theme] + SAID**0.5 * space.latent(random, len(self.pairs))
+        return entities, relations
 
     def vectors(self, kind: str) -> Iterator[Floats]:
         """All vectors of a kind in the order of the ids, in blocks. A chunk's lies amid those of its facts."""

@@ -257,7 +257,7 @@ class FactRow(Base):
     __tablename__ = "fact"
     __table_args__ = (
         UniqueConstraint("chunk_id", "ordinal"),
-        Index("fact_relation_id_idx", "relation_id"),
+        Index("fact_relation_id_chunk_id_idx", "relation_id", "chunk_id"),
         {"comment": "What one chunk states: a triple, or a sentence (chunk_id null: written by hand)"},
     )
     id: Mapped[int] = _id()

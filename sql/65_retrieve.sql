@@ -9,7 +9,7 @@ create or replace function find_graph(
     p_low halfvec, p_high halfvec, p_keys text[], p_similar text[], p_mode text, p_top_k integer, p_threshold real, p_degree_cap integer,
     p_hops integer, p_entity_tokens integer, p_relation_tokens integer)
 returns table (layer text, n bigint, id bigint, score real, why text, tokens integer)
-language plpgsql stable
+language plpgsql stable rows 200
 set search_path from current
 set plan_cache_mode = force_generic_plan
 set jit = off
@@ -121,7 +121,7 @@ create or replace function walk_chunks(
     p_restart double precision[], p_from integer[], p_to integer[], p_weight double precision[], p_damping double precision,
     p_iterations integer)
 returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
-language plpgsql stable
+language plpgsql stable rows 200
 set search_path from current
 set plan_cache_mode = force_generic_plan
 set jit = off
@@ -181,7 +181,7 @@ create or replace function rank_chunks(
     p_tau double precision default .015, p_damping double precision default .6, p_flat double precision default .9,
     p_sharp double precision default 1.1, p_most double precision default .8)
 returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
-language plpgsql stable
+language plpgsql stable rows 200
 set search_path from current
 set hnsw.ef_search = 100
 set plan_cache_mode = force_generic_plan
@@ -299,7 +299,7 @@ begin
     ), linked as materialized (
         select node.i as a, l.i + size.n as b from link l join node on node.id = l.entity_id cross join size
     ), edge as materialized (
-        select a, b, w / sum(w) over (partition by a) as w from (
+        select a, b, w / sum(w) over (partition by a order by b rows between unbounded preceding and unbounded following) as w from (
             select h.i as a, node.i as b, h.weight::double precision as w from hop h join node on node.id = h.other_id
             union all select a, b, 1 from linked
             union all select b, a, 1 from linked
@@ -327,6 +327,35 @@ comment on function rank_chunks(halfvec, text[], integer[], text[], double preci
     'Passages for a question by personalised PageRank over the graph around it and by their own nearness, best first; walked null: not
 reached, near null: no candidate by itself';
 
+-- linked_chunks: the chunks behind entities and relations (best first), at most 50 an item, and which channels lead there; item is the
+-- best of those that do, items their number
+create or replace function linked_chunks(p_entity bigint[], p_relation bigint[])
+returns table (chunk_id bigint, item bigint, items numeric, why text)
+language plpgsql stable rows 200
+set search_path from current
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $f$
+#variable_conflict use_column
+begin
+    return query
+    select chunk_id, min(item), sum(items), string_agg(channel, '+' order by channel)
+    from (
+        select c.chunk_id, 'entity' as channel, min(e.n) as item, count(*) as items
+        from unnest(p_entity) with ordinality as e (id, n) cross join lateral (
+            select chunk_id from mention where entity_id = e.id and chunk_id is not null order by chunk_id limit 50) c
+        group by c.chunk_id
+        union all
+        select c.chunk_id, 'relation', min(r.n), count(*)
+        from unnest(p_relation) with ordinality as r (id, n) cross join lateral (
+            select distinct chunk_id
+            from (select chunk_id from fact where relation_id = r.id and chunk_id is not null order by chunk_id limit 50) f) c
+        group by c.chunk_id
+    ) l
+    group by chunk_id;
+end $f$;
+comment on function linked_chunks(bigint[], bigint[]) is 'Chunks through the source links of entities and relations, with the channels that lead there';
+
 -- find_chunks: the text layer. Candidates come through the source links of the entities and relations found (at most 50 an item), in
 -- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
 -- weight: the linked ones most often linked first; pagerank: rank_chunks, the rest nearest first.
@@ -334,7 +363,7 @@ create or replace function find_chunks(
     p_question halfvec, p_word text[], p_part integer[], p_name text[], p_entity bigint[], p_relation bigint[], p_mode text,
     p_ranking text, p_lexical double precision, p_nearness double precision, p_limit integer)
 returns table (n bigint, chunk_id bigint, score real, why text)
-language plpgsql stable
+language plpgsql stable rows 20
 set search_path from current
 set plan_cache_mode = force_generic_plan
 set jit = off
@@ -347,58 +376,52 @@ begin
         from (select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
               where p_question is not null order by embedding <=> p_question limit 200) s
         order by 1 limit p_limit;
-        return;
+    elsif p_ranking = 'pagerank' then
+        return query
+        with graph as materialized (
+            select * from linked_chunks(p_entity, p_relation)
+        ), walked as materialized (
+            select w.chunk_id, row_number() over () as place, w.score
+            from rank_chunks(p_question, p_word, p_part, p_name, p_lexical, p_nearness) w
+            where p_mode = 'mix' or w.chunk_id in (select chunk_id from graph)
+        ), rest as (  -- their vectors are read only where there are not enough others
+            select *, case when (select count(*) from walked) < p_limit then
+                               (select 1 - (embedding <=> p_question) from chunk_vector v where v.chunk_id = g.chunk_id) end as cos
+            from graph g
+        ), placed as (
+            select chunk_id, place, 'pagerank' as channel, score from walked
+            union all
+            select chunk_id, 1000000 + row_number() over (order by cos desc nulls last, items desc, item, chunk_id), why, cos from rest
+        )
+        select row_number() over (order by b.place, chunk_id), chunk_id,
+               (array_agg(score order by p.place) filter (where score is not null))[1]::real, string_agg(distinct channel, '+')
+        from (select chunk_id, min(place) as place from placed group by chunk_id order by 2, 1 limit p_limit) b
+        join placed p using (chunk_id) group by chunk_id, b.place order by 1;
+    else
+        return query
+        with graph as materialized (
+            select l.*, l.why = 'relation' as related, 1 - (v.embedding <=> p_question) as cos
+            from linked_chunks(p_entity, p_relation) l left join chunk_vector v using (chunk_id)
+        ), placed as (
+            select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
+            from (select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
+                  where p_mode = 'mix' and p_question is not null order by embedding <=> p_question limit 200) d
+            union all
+            select chunk_id, row_number() over () * 4 + 1, 'words', null
+            from search_words(p_word, 200, 600, p_part) where p_mode = 'mix' and p_lexical > 0
+            union all
+            select chunk_id, row_number() over (partition by related order by cos desc nulls last, items desc, item, chunk_id) * 4
+                   + case when related then 3 else 2 end, case when related then 'relation' else 'entity' end, cos
+            from graph where p_ranking = 'vector'
+            union all
+            select chunk_id, row_number() over (order by items desc, item, cos desc nulls last, chunk_id) * 4 - 1, why, items::double precision
+            from graph where p_ranking = 'weight'
+        )
+        select row_number() over (order by b.place, chunk_id), chunk_id,
+               (array_agg(score order by p.place) filter (where score is not null))[1]::real, string_agg(distinct channel, '+')
+        from (select chunk_id, min(place) as place from placed group by chunk_id order by 2, 1 limit p_limit) b
+        join placed p using (chunk_id) group by chunk_id, b.place order by 1;
     end if;
-    return query
-    with linked as materialized (
-        select c.chunk_id, 'entity' as channel, min(e.n) as item, count(*) as items
-        from unnest(p_entity) with ordinality as e (id, n) cross join lateral (
-            select chunk_id from mention where entity_id = e.id and chunk_id is not null order by chunk_id limit 50) c
-        group by c.chunk_id
-        union all
-        select c.chunk_id, 'relation', min(r.n), count(*)
-        from unnest(p_relation) with ordinality as r (id, n) cross join lateral (
-            select distinct chunk_id from (select chunk_id from fact where relation_id = r.id and chunk_id is not null limit 50) f) c
-        group by c.chunk_id
-    ), graph as materialized (
-        select l.chunk_id, 1 - (v.embedding <=> p_question) as cos, l.item, l.items, l.why
-        from (select chunk_id, min(item) as item, sum(items) as items, string_agg(channel, '+' order by channel) as why
-              from linked group by chunk_id) l
-        left join chunk_vector v using (chunk_id)
-    ), dense as materialized (
-        select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
-        where p_mode = 'mix' and p_question is not null order by embedding <=> p_question limit 200
-    ), lexical as materialized (
-        select chunk_id, row_number() over () as n from search_words(p_word, 200, 600, p_part)
-        where p_mode = 'mix' and p_lexical > 0 and p_ranking <> 'pagerank'
-    ), walked as materialized (
-        select r.*, row_number() over () as n from rank_chunks(p_question, p_word, p_part, p_name, p_lexical, p_nearness) r
-        where p_ranking = 'pagerank' and p_question is not null
-    ), placed as (
-        select chunk_id, row_number() over (order by cos desc, chunk_id) * 4 as place, 'vector' as channel, cos as score
-        from dense where p_ranking <> 'pagerank'
-        union all
-        select chunk_id, n * 4 + 1, 'words', null from lexical where p_ranking <> 'pagerank'
-        union all
-        select g.chunk_id, row_number() over (partition by l.channel order by g.cos desc nulls last, g.items desc, g.item, g.chunk_id) * 4
-               + case l.channel when 'entity' then 2 else 3 end, l.channel, g.cos
-        from graph g join linked l using (chunk_id)
-        where p_ranking = 'vector'
-          and (l.channel = 'entity' or not exists (select from linked x where x.chunk_id = l.chunk_id and x.channel = 'entity'))
-        union all
-        select chunk_id, row_number() over (order by items desc, item, cos desc nulls last, chunk_id) * 4 - 1, why, items::double precision
-        from graph where p_ranking = 'weight'
-        union all
-        select w.chunk_id, w.n, 'pagerank', w.score
-        from walked w where p_mode = 'mix' or exists (select from graph g where g.chunk_id = w.chunk_id)
-        union all
-        select chunk_id, 1000000 + row_number() over (order by cos desc nulls last, items desc, item, chunk_id), why, cos
-        from graph where p_ranking = 'pagerank'
-    )
-    select row_number() over (order by min(place), chunk_id), chunk_id,
-           (array_agg(score order by place) filter (where score is not null))[1]::real,
-           string_agg(distinct channel, '+')
-    from placed group by chunk_id order by 1 limit p_limit;
 end $f$;
 comment on function find_chunks(halfvec, text[], integer[], text[], bigint[], bigint[], text, text, double precision, double precision, integer) is
     'Chunks for a question behind the entities and relations found for it, best first';

@@ -346,7 +346,7 @@ def upgrade() -> None:
         ),
         comment="What one chunk states: a triple, or a sentence (chunk_id null: written by hand)",
     )
-    op.create_index("fact_relation_id_idx", "fact", ["relation_id"])
+    op.create_index("fact_relation_id_chunk_id_idx", "fact", ["relation_id", "chunk_id"])
 
     op.create_table(
         "fact_entity",
