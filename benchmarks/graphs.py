@@ -28,7 +28,8 @@ ANCHOR = 2.0  # length of what all vectors share, against 1 for what they differ
 SPREAD = 0.75
 NOISE = 0.3  # length of what is in no model of ours: the same in all dimensions
 FIELD, TOPIC, OWN = 0.3, 0.35, 0.35  # shares of an entity's variance
-ENDS, THEME, SAID = 0.8, 0.5, 0.15  # how much of a relation's vector its ends are, and variances of its theme and its own
+# how much of a relation's vector its ends are, and the variances of its theme and of what is its own
+ENDS, THEME, SAID = 0.8, 0.5, 0.15
 THEMES_PER_TOPIC = 10
 FACTS_PER_CHUNK = 10
 CHUNKS_PER_DOCUMENT = 4
