@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pgrag.errors import UsageError
 
@@ -42,6 +42,7 @@ _HALF_WIDTH = str.maketrans(
 _DISPLAY_JOINERS = "\u200c\u200d"  # they change how Persian and emoji look
 
 _QUOTES = ('""', "''", "``", "“”", "„“", "‘’", "《》", "〈〉", "「」", "『』", "【】", "«»", "‹›", "＂＂")
+_OPENING, _CLOSING = ("".join(pair[side] for pair in _QUOTES) for side in (0, 1))
 _AROUND = " ,;:!?、，。；：！？·…"
 _SPACE = re.compile(r"\s+")
 _CJK_SPACE = re.compile(f"(?<=[{_UNSPACED}]) | (?=[{_UNSPACED}])")
@@ -130,7 +131,7 @@ def _bare(text: str) -> str:
     for _ in range(16):
         before = text
         text = _SPACE.sub(" ", text).strip(_AROUND)
-        for pair in _QUOTES:
+        for pair in _QUOTES if text and (text[0] in _OPENING or text[-1] in _CLOSING) else ():
             opening, closing = pair[0], pair[1]
             inner = text.lstrip(opening).rstrip(closing)
             if inner != text and opening not in inner and closing not in inner:
@@ -245,22 +246,39 @@ def question_keys(question: str, limit: int = 400) -> list[str]:
     return list(found)
 
 
+class _Atom(NamedTuple):
+    """A spaced word, or one unspaced character; `speaks`: a word that is more than a stop word or a single letter."""
+
+    start: int
+    end: int
+    unspaced: str
+    speaks: bool
+
+    @property
+    def cost(self) -> int:
+        return 1 if self.unspaced else 2
+
+
 def _name_candidates(text: str) -> Iterator[str]:
     for match in _QUOTED.finditer(text):
         yield match[match.lastindex or 0]
-    segments = [(segment, list(_ATOM.finditer(segment))) for segment in _BARRIER.split(text)]
+    segments = [(segment, [_atom(match) for match in _ATOM.finditer(segment)]) for segment in _BARRIER.split(text)]
     for size in range(1, _MAX_COST + 1):
         for segment, atoms in segments:
             for first in range(len(atoms) - size + 1):
                 gram = atoms[first : first + size]
-                if sum(1 if atom["unspaced"] else 2 for atom in gram) <= _MAX_COST and _can_name(gram):
-                    yield segment[gram[0].start() : gram[-1].end()]
+                if sum(atom.cost for atom in gram) <= _MAX_COST and _can_name(gram):
+                    yield segment[gram[0].start : gram[-1].end]
 
 
-def _can_name(gram: list[re.Match[str]]) -> bool:
+def _atom(match: re.Match[str]) -> _Atom:
+    key = "" if match["unspaced"] else name_key(match[0])
+    return _Atom(match.start(), match.end(), match["unspaced"] or "", len(key) > 1 and key not in _STOP_WORDS)
+
+
+def _can_name(gram: list[_Atom]) -> bool:
     """Whether anything in the n-gram is more than a stop word, a single letter or a single character."""
-    run = "".join(atom["unspaced"] or "" for atom in gram)
-    if len(run) > 1 and run not in _STOP_WORDS and not _STOP_WORDS.issuperset(run):
+    if any(atom.speaks for atom in gram):
         return True
-    spaced = (name_key(atom[0]) for atom in gram if not atom["unspaced"])
-    return any(len(key) > 1 and key not in _STOP_WORDS for key in spaced)
+    run = "".join(atom.unspaced for atom in gram)
+    return len(run) > 1 and run not in _STOP_WORDS and not _STOP_WORDS.issuperset(run)
