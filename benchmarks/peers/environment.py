@@ -1,4 +1,4 @@
-"""The environment that LightRAG runs in: a venv with the pinned release, made once and used again."""
+"""The environments that peers run in: a venv for each pinned release, made once and used again."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 LIGHTRAG = "1.5.7"
-REQUIREMENTS = (f"lightrag-hku=={LIGHTRAG}", "nano-vectordb==0.0.4.3", "networkx>=3.2,<4")
+# the stores of its two backends: files, and PostgreSQL
+REQUIREMENTS = (
+    f"lightrag-hku=={LIGHTRAG}", "nano-vectordb==0.0.4.3", "networkx>=3.2,<4", "asyncpg>=0.30,<1", "pgvector>=0.4,<1",
+)  # fmt: skip
 # releases of litellm that must not be installed, whoever asks for one
 CONSTRAINTS = ("litellm!=1.82.7,!=1.82.8,!=1.107.*",)
 READY = "requirements.txt"  # written last: what was installed, in full
-CHECK = "import lightrag, nano_vectordb, networkx, tiktoken"
+CHECK = "import lightrag, nano_vectordb, networkx, tiktoken, asyncpg, pgvector"
 SPARED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
 
 class PeerError(Exception):
     """A peer cannot be installed or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A release of a peer: what people call it, what pip installs, and the imports that show that it is there."""
+
+    name: str
+    release: str
+    requirements: tuple[str, ...]
+    check: str
 
 
 def default_directory() -> Path:
@@ -29,15 +43,20 @@ def default_directory() -> Path:
 
 
 def lightrag_python(directory: Path | None = None) -> Path:
-    """The interpreter of an environment with LightRAG under `directory`, which is made if it is not there.
+    """The interpreter of the environment of LightRAG; as `peer_python`."""
+    return peer_python(Peer("LightRAG", LIGHTRAG, REQUIREMENTS, CHECK), directory)
+
+
+def peer_python(peer: Peer, directory: Path | None = None) -> Path:
+    """The interpreter of an environment with a peer under `directory`, which is made if it is not there.
 
     Raises PeerError when it cannot be made.
     """
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    place = (directory or default_directory()) / f"lightrag-{LIGHTRAG}-{version}"
+    place = (directory or default_directory()) / f"{peer.name.lower()}-{peer.release}-{version}"
     python = place / "bin" / "python"
-    ready, wanted = place / READY, "\n".join((*REQUIREMENTS, *CONSTRAINTS))
-    if ready.is_file() and ready.read_text("utf-8").startswith(wanted) and _runs(python):
+    ready, wanted = place / READY, "\n".join((*peer.requirements, *CONSTRAINTS))
+    if ready.is_file() and ready.read_text("utf-8").startswith(wanted) and _runs(python, peer):
         return python
     shutil.rmtree(place, ignore_errors=True)  # of an earlier release, or left by an interrupted run
     try:
@@ -46,7 +65,7 @@ def lightrag_python(directory: Path | None = None) -> Path:
         constraints.write_text("\n".join(CONSTRAINTS) + "\n", "utf-8")
     except OSError as error:
         raise PeerError(f"cannot make {place}: {error.strerror}") from None
-    print(f"installing LightRAG {LIGHTRAG} into {place} (once)", file=sys.stderr, flush=True)
+    print(f"installing {peer.name} {peer.release} into {place} (once)", file=sys.stderr, flush=True)
     _do([sys.executable, "-m", "venv", str(place)], f"cannot make an environment in {place}")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     _do(
@@ -57,13 +76,13 @@ def lightrag_python(directory: Path | None = None) -> Path:
             "--retries=1",
             "--only-binary=:all:",
             f"--constraint={constraints}",
-            *REQUIREMENTS,
+            *peer.requirements,
         ],
-        f"pip cannot install LightRAG {LIGHTRAG} (can it reach a package registry?)",
+        f"pip cannot install {peer.name} {peer.release} (can it reach a package registry?)",
     )
     installed = _do([*pip, "freeze"], f"pip does not run in {place}")
-    if not _runs(python):
-        raise PeerError(f"LightRAG {LIGHTRAG} was installed into {place} but cannot be imported")
+    if not _runs(python, peer):
+        raise PeerError(f"{peer.name} {peer.release} was installed into {place} but cannot be imported")
     ready.write_text(f"{wanted}\n\n{installed}", "utf-8")
     return python
 
@@ -89,9 +108,10 @@ def run_peer(python: Path, script: Path, arguments: list[str], directory: Path) 
     return _do(command, f"{script.name} failed", directory, peer_variables())
 
 
-def _runs(python: Path) -> bool:
+def _runs(python: Path, peer: Peer) -> bool:
     try:
-        return subprocess.run([python, "-I", "-c", CHECK], capture_output=True, env=peer_variables()).returncode == 0
+        command = [str(python), "-I", "-c", peer.check]
+        return subprocess.run(command, capture_output=True, env=peer_variables()).returncode == 0
     except OSError:
         return False
 
