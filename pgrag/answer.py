@@ -156,8 +156,7 @@ class LLMAnswerer:
 
     def overhead(self, question: str, wishes: Wishes) -> int:
         """Tokens of system prompt, history, question and wrappers."""
-        messages = self.prompt(question, "", wishes)
-        return sum(self._tokenizer.count_many(m["content"] for m in messages)) + MESSAGE_TOKENS * len(messages)
+        return prompt_tokens(self.prompt(question, "", wishes), self._tokenizer)
 
     async def answer(self, asked: Asked) -> str:
         """Without the model's thoughts. Raises ModelError, also when nothing is left, and BudgetError."""
@@ -206,6 +205,11 @@ class LLMAnswerer:
         if cut:
             logger.warning("the answer of %s was cut off: raise max_output_tokens", self._model)
         return answer
+
+
+def prompt_tokens(messages: Sequence[prompts.Message], tokenizer: Tokenizer) -> int:
+    """Tokens of a prompt, at most."""
+    return sum(tokenizer.count_many(m["content"] for m in messages)) + MESSAGE_TOKENS * len(messages)
 
 
 def _holds_an_answer(result: ChatResult) -> bool:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
+from pgrag.tokens import Tokenizer
 from pgrag.types import Reference, Retrieval, RetrievedChunk
 
 ENTITIES = "Entities"
 RELATIONS = "Relations"
 PASSAGES = "Passages"
+LAYER_TOKENS = 32  # of the titles of the layers, and of a code around the context longer than around nothing
+PASSAGE_TOKENS = 4  # of the line ends around a passage, which can take a token more than they took alone
 
 
 def entity_line(name: str, type_: str, description: str) -> str:
@@ -42,6 +46,17 @@ def render(retrieval: Retrieval) -> str:
         (PASSAGES, "".join(passage_block(n, c) for n, c in enumerate(retrieval.chunks, 1))),
     )
     return "\n".join(f"# {title}\n{text}" for title, text in layers if text).strip()
+
+
+def fitting_passages(found: Retrieval, room: int, tokenizer: Tokenizer) -> tuple[RetrievedChunk, ...]:
+    """The first passages that fit, with their numbers and places, into what the other layers leave of `room` tokens."""
+    room -= sum(e.tokens for e in found.entities) + sum(r.tokens for r in found.relations)
+    for n, chunk in enumerate(found.chunks, 1):
+        place = passage_block(n, replace(chunk, headings=(), body=""))
+        room -= chunk.tokens + tokenizer.count(place) + PASSAGE_TOKENS
+        if room < 0:
+            return found.chunks[: n - 1]
+    return found.chunks
 
 
 def references(chunks: Sequence[RetrievedChunk]) -> tuple[Reference, ...]:

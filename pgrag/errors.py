@@ -68,6 +68,10 @@ class DatabaseError(PgragError):
     exit_code = ExitCode.DATABASE
 
 
+class StatementCancelledError(DatabaseError):
+    """A statement was ended before it was done: by the setting statement_timeout, by the server or a person."""
+
+
 class MissingExtensionError(DatabaseError):
     """The server has no pgvector (or another extension pgrag needs), or this role may not create it."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
 from typing import Any
 
 import asyncpg
+from anyio import move_on_after
 from pgvector.asyncpg import register_vector
 from psycopg import ProgrammingError, sql
 from psycopg.conninfo import conninfo_to_dict
@@ -20,6 +21,7 @@ from pgrag.errors import (
     DatabaseError,
     MissingRightError,
     PgragError,
+    StatementCancelledError,
     UsageError,
     WorkspaceError,
 )
@@ -31,6 +33,8 @@ UNREACHABLE = (
     asyncpg.CannotConnectNowError,
     asyncpg.InvalidAuthorizationSpecificationError,
 )
+CANCEL_SECONDS = 3.0  # a server may take to confirm that a statement is cancelled, before its connection is given up
+CLOSE_SECONDS = 5.0  # until connections that do not end by themselves are cut off
 
 
 def quoted(identifier: str) -> str:
@@ -55,6 +59,16 @@ def translate(error: BaseException, settings: Settings) -> PgragError:
         case "3F000" | "42P01" | "42883":
             return WorkspaceError(
                 f"{where} is missing or incomplete ({message}): run `pgrag init` or `pgrag db upgrade`"
+            )
+        case "57014":
+            return StatementCancelledError(
+                f"{where}: the server cancelled a statement ({message}): if a statement_timeout of the role or "
+                "the database did, have an administrator raise it; else try again"
+            )
+        case "55P03":
+            return StatementCancelledError(
+                f"{where}: a lock of another session was in the way ({message}): try again, or have an administrator "
+                "raise the lock_timeout of the role or the database"
             )
     return DatabaseError(f"{where}: {message}{hint}")
 
@@ -97,17 +111,46 @@ async def open_pool(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
     """A pool for `settings.dsn`. No session state is ever set, so nothing is reset when a connection goes back."""
     arguments = connection_arguments(settings)
     try:
-        async with asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             min_size=0,
             max_size=settings.pool_size,
             statement_cache_size=100 if settings.prepared_statements else 0,
             init=prepare_connection,
             reset=_leave_as_it_is,
             **arguments,
-        ) as pool:
+        )
+        try:
             yield pool
+        finally:
+            with move_on_after(CLOSE_SECONDS, shield=True):  # else what is being cancelled would run on in the server
+                await pool.close()
     except (asyncpg.PostgresError, OSError) as error:
         raise _cannot_connect(error, settings) from error
+
+
+async def fetch(
+    pool: asyncpg.Pool, query: str, arguments: Sequence[Any] = (), seconds: float | None = None
+) -> list[asyncpg.Record]:
+    """Rows of one statement. When it is cancelled here, or takes longer than `seconds`, the server is told to stop it.
+
+    Its connection goes back to the pool when that is done, and is closed when the server does not answer.
+    Raises StatementCancelledError after `seconds` (without: the pool's own limit, if any), else the driver's errors.
+    """
+    connection = await pool.acquire()
+    try:
+        return list(await connection.fetch(query, *arguments, timeout=seconds))
+    except TimeoutError as error:
+        if seconds is None:
+            raise StatementCancelledError(
+                "a statement took longer than the command_timeout of the pool that was given: raise that"
+            ) from error
+        raise StatementCancelledError(
+            f"a search took longer than {seconds:g} s and was cancelled: raise the setting statement_timeout "
+            "(PGRAG_STATEMENT_TIMEOUT, or in pgrag.toml)"
+        ) from error
+    finally:
+        with suppress(TimeoutError):  # the pool has closed it
+            await pool.release(connection, timeout=CANCEL_SECONDS)
 
 
 async def _leave_as_it_is(_: asyncpg.Connection) -> None:
@@ -126,12 +169,12 @@ async def prepare_connection(connection: asyncpg.Connection) -> None:
 async def stored_dimension(pool: asyncpg.Pool, settings: Settings) -> int | None:
     """The length of the workspace's vectors; None if there is no workspace yet. Raises DatabaseError."""
     try:
-        found = await pool.fetchval(f"select dimension from {quoted(settings.schema_name)}.meta")
+        rows = await fetch(pool, f"select dimension from {quoted(settings.schema_name)}.meta")
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
         return None
     except (asyncpg.PostgresError, OSError) as error:
         raise _cannot_connect(error, settings) from error
-    return None if found is None else int(found)
+    return int(rows[0]["dimension"]) if rows else None
 
 
 async def check_opening(pool: asyncpg.Pool, settings: Settings, embedder: EmbedderIdentity) -> None:
@@ -142,16 +185,16 @@ async def check_opening(pool: asyncpg.Pool, settings: Settings, embedder: Embedd
     schema = quoted(settings.schema_name)
     columns = ", ".join(f"m.{field.name}" for field in fields(WorkspaceMeta))
     try:
-        row = await pool.fetchrow(f"select {columns}, {schema}.code_digest() as code from {schema}.meta m")
+        rows = await fetch(pool, f"select {columns}, {schema}.code_digest() as code from {schema}.meta m")
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.UndefinedFunctionError) as error:
         raise WorkspaceError(
             f"there is no workspace {settings.workspace} in this database: run `pgrag init` or `pgrag ingest`"
         ) from error
     except (asyncpg.PostgresError, OSError) as error:
         raise _cannot_connect(error, settings) from error
-    if row is None:
+    if not rows:
         raise WorkspaceError(f"workspace {settings.workspace} is incomplete: run `pgrag init`")
-    values = dict(row)
+    values = dict(rows[0])
     code = values.pop("code")
     check_identity(WorkspaceMeta(**values), embedder, settings)
     if code != code_digest():

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from pgrag.answer import DEFAULT_WISHES, Answerer, Asked, Wishes
+from pgrag.answer import DEFAULT_WISHES, Answerer, Asked, Wishes, prompt_tokens
 from pgrag.config import Settings, problems
-from pgrag.context import entity_line, passage_block, references, relation_line, render
+from pgrag.context import LAYER_TOKENS, entity_line, fitting_passages, references, relation_line, render
 from pgrag.embedding import embed_checked
 from pgrag.errors import UsageError
 from pgrag.filters import Filter
@@ -38,8 +38,6 @@ from pgrag.types import (
 if TYPE_CHECKING:
     from pgrag.types import Vectors
 
-LAYER_TOKENS = 32  # of the titles of the layers
-PASSAGE_TOKENS = 4  # of the line ends around a passage, which can take a token more than they took alone
 MAX_QUESTION = 32_000
 ROUND_CHUNKS, ROUND_FACTS = 3, 3  # of the first round, which the second searches with
 FUSION_RANKS = 10  # added to a rank before the two rounds are fused
@@ -151,7 +149,10 @@ class Searcher:
         state = await self._answerer.state()
         if options.mode is Mode.BYPASS:
             nothing = Retrieval(question, options.mode, Keywords(), (), (), ())
-            return Asked(question, None, nothing, None, wishes, self._answerer.prompt(question, None, wishes), state)
+            prompt = self._answerer.prompt(question, None, wishes)
+            if prompt_tokens(prompt, self._tokenizer) > options.max_total_tokens:
+                raise _no_room(options)
+            return Asked(question, None, nothing, None, wishes, prompt, state)
         retrieval, vector = await self._retrieve(question, options, keywords, wishes)
         context = render(retrieval)
         prompt = self._answerer.prompt(question, context, wishes)
@@ -162,10 +163,7 @@ class Searcher:
     ) -> tuple[Retrieval, Vectors]:
         room = options.max_total_tokens - self._answerer.overhead(question, wishes) - LAYER_TOKENS
         if room <= 0:
-            raise UsageError(
-                f"question, history and instructions alone take max_total_tokens ({options.max_total_tokens}): "
-                "shorten them, or raise it"
-            )
+            raise _no_room(options)
         clock = _Clock()
         if keywords is None:
             naive = options.mode is Mode.NAIVE
@@ -178,7 +176,7 @@ class Searcher:
         found = await search(vector)
         if options.rounds > 1 and options.mode is not Mode.NAIVE:
             found = await self._search_again(found, vector, search)
-        found = replace(found, chunks=self._fitting(found, room))
+        found = replace(found, chunks=fitting_passages(found, room, self._tokenizer))
         clock.lap("search")
         return replace(found, timings=clock.laps), vector
 
@@ -243,16 +241,6 @@ class Searcher:
             relations=tuple(replace(r, tokens=n) for r, n in zip(found.relations, relations, strict=True)),
         )
 
-    def _fitting(self, found: Retrieval, room: int) -> tuple[RetrievedChunk, ...]:
-        """The first passages that fit with their numbers and places: what SQL counts is their text alone."""
-        room -= sum(e.tokens for e in found.entities) + sum(r.tokens for r in found.relations)
-        for n, chunk in enumerate(found.chunks, 1):
-            place = passage_block(n, replace(chunk, headings=(), body=""))
-            room -= chunk.tokens + self._tokenizer.count(place) + PASSAGE_TOKENS
-            if room < 0:
-                return found.chunks[: n - 1]
-        return found.chunks
-
     async def _embed(self, question: str, terms: SearchTerms) -> tuple[Vectors | None, Vectors | None, Vectors]:
         """Vectors of both keyword texts and the question, in one request; equal texts once."""
         texts = list(dict.fromkeys(t for t in (question, terms.low, terms.high) if t is not None))
@@ -293,6 +281,13 @@ class AnswerStream:
                 yield piece
         timings = {"answer": time.perf_counter() - started}
         self.result = _result(self._asked, "".join(pieces), timings, self._answerer.label)
+
+
+def _no_room(options: QueryOptions) -> UsageError:
+    return UsageError(
+        f"question, history and instructions alone take max_total_tokens ({options.max_total_tokens}): "
+        "shorten them, or raise it"
+    )
 
 
 def _result(asked: Asked, answer: str, timings: Mapping[str, float], notice: str) -> QueryResult:

@@ -19,9 +19,9 @@ import numpy as np
 from pgvector import HalfVector
 
 from pgrag.config import Settings
-from pgrag.errors import DatabaseError, DimensionError
+from pgrag.errors import DimensionError
 from pgrag.folding import clean, clean_json
-from pgrag.pool import quoted, translate
+from pgrag.pool import fetch, quoted, translate
 from pgrag.records import (
     ChunkResult,
     ClaimedChunk,
@@ -322,13 +322,12 @@ class Store:
         names = list(parameters)
         values = [self._parameter(value) for value in parameters.values()]
         arguments = ", ".join(f"p_{name} => ${i}" for i, name in enumerate(names, 1))
-        return await self._fetch(
-            f"select * from {self._schema}.retrieve({arguments})", *values, timeout=self._settings.statement_timeout
-        )
+        return await self._search(f"select * from {self._schema}.retrieve({arguments})", *values)
 
     async def rank_facts(self, question: Vectors, chunks: Sequence[int], limit: int) -> list[tuple[int, str, float]]:
         """(chunk id, fact text, cosine) of the facts of `chunks` nearest to the question, best first."""
-        rows = await self._call("rank_facts", self._vectors(question[None])[0], list(chunks), limit)
+        query = f"select * from {self._schema}.rank_facts($1, $2, $3)"
+        rows = await self._search(query, self._vectors(question[None])[0], list(chunks), limit)
         return [(row["chunk_id"], row["text"], row["score"]) for row in rows]
 
     async def draw_passages(self, kind: str, seed: str, limit: int) -> list[asyncpg.Record]:
@@ -370,21 +369,18 @@ class Store:
         places = ", ".join(f"${i}" for i in range(1, len(arguments) + 1))
         return await self._fetch(f"select * from {self._schema}.{function}({places})", *arguments)
 
-    async def _fetch(self, query: str, *arguments: Any, timeout: float | None = None) -> list[asyncpg.Record]:  # noqa: ASYNC109
+    async def _search(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        return await self._fetch(query, *arguments, seconds=self._settings.statement_timeout)
+
+    async def _fetch(self, query: str, *arguments: Any, seconds: float | None = None) -> list[asyncpg.Record]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return list(await self._pool.fetch(query, *arguments, timeout=timeout))
+                return await fetch(self._pool, query, arguments, seconds)
             except RETRIED as error:
                 if attempt == ATTEMPTS:
                     raise translate(error, self._settings) from error
                 logger.info("repeating a statement after %s", type(error).__name__)
                 await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter
-            except TimeoutError as error:
-                if timeout is None:  # of a new connection
-                    raise translate(error, self._settings) from error
-                raise DatabaseError(
-                    f"a search took longer than {timeout:g} s and was cancelled: raise the setting statement_timeout"
-                ) from error
             except (asyncpg.PostgresError, OSError) as error:
                 raise translate(error, self._settings) from error
         raise AssertionError("unreachable")

@@ -114,7 +114,7 @@ def test_every_error_has_an_exit_code_and_a_message() -> None:
         "ModelAccessError": 1, "BudgetError": 4,
         "UsageError": 2, "ConfigError": 2, "MissingExtraError": 2, "DimensionError": 2,
         "DatabaseError": 3, "MissingExtensionError": 3, "MissingRightError": 3, "WorkspaceError": 3, "CodeTreeError": 3,
-        "DependentObjectsError": 3, "ServerError": 3,
+        "DependentObjectsError": 3, "ServerError": 3, "StatementCancelledError": 3,
     }  # fmt: skip
     assert all(kind.__doc__ for kind in kinds)
     assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 130]
