@@ -51,7 +51,7 @@ create or replace function find_graph_within(
     p_f_id bigint[], p_f_relation bigint[], p_f_low double precision[], p_f_high double precision[],
     p_e_relation bigint[], p_e_source bigint[], p_e_target bigint[], p_e_weight double precision[])
 returns table (layer text, n bigint, id bigint, score real, why text)
-language plpgsql stable
+language plpgsql stable rows 200
 set search_path from current
 set plan_cache_mode = force_custom_plan
 set jit = off
@@ -255,7 +255,7 @@ create or replace function rank_chunks_within(
     p_support double precision default .3, p_tau double precision default .015, p_damping double precision default .6,
     p_flat double precision default .9, p_sharp double precision default 1.1, p_most double precision default .8)
 returns table (chunk_id bigint, score double precision, walked double precision, near double precision)
-language plpgsql stable
+language plpgsql stable rows 200
 set search_path from current
 set plan_cache_mode = force_custom_plan
 set jit = off
@@ -415,7 +415,7 @@ create or replace function find_chunks_within(
     p_f_id bigint[], p_f_chunk bigint[], p_f_relation bigint[], p_f_near double precision[],
     p_e_source bigint[], p_e_target bigint[], p_e_relation bigint[], p_e_weight double precision[])
 returns table (n bigint, chunk_id bigint, score real, why text)
-language plpgsql stable
+language plpgsql stable rows 20
 set search_path from current
 set plan_cache_mode = force_custom_plan
 set jit = off

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import warnings
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import asyncpg
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pgrag import Document, Keywords, Mode, PgRAG
+from pgrag import Document, Filter, Keywords, Mode, PgRAG
 from pgrag.chunking import Chunker
 from pgrag.errors import DimensionError
+from pgrag.pool import prepare_connection
 from pgrag.tokens import Tokenizer
-from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
+from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Retrieval, Role
 from tests.cli.command import COMMAND, assert_error, environment, pgrag, pgrag_json
+from tests.support import postgres
 from tests.support.models import FixedKeywords, WordEmbedder
+from tests.support.plans import Plan, scans, watch, whole_tables
 from tests.support.rag import ask, capitals, count, extractor, graph, ingest, open_rag, rows, value, with_rag
+from tests.support.skewed import EMBEDDER, skewed_dsn
 
 
 def related(source: str, target: str, text: str = "They are related.", *more: ExtractedMention) -> Extraction:
@@ -108,6 +116,92 @@ def test_case_4_two_processes_initialise_the_same_empty_database(empty_dsn: str)
     assert [(error, code) for _, error, code in ended] == [("", 0), ("", 0)]
     assert sorted("created" in out for out, *_ in ended) == [False, True]
     assert pgrag_json("db", "check", dsn=empty_dsn) == {"workspace": "default", "problems": []}
+
+
+# ---------------------------------------------------------------- 5, 28 and 29, on a graph as uneven as real ones
+
+
+@pytest.fixture(scope="module")
+def skewed(server: postgres.Postgresql) -> str:
+    """A hub with 100,000 leaves in a graph of 110,000 entities."""
+    return skewed_dsn(server)
+
+
+def watched(dsn: str, *questions: str, **options: Any) -> list[tuple[Retrieval, list[Plan]]]:
+    """What `PgRAG.retrieve` finds for names, one after the other on one connection, and the plans of what it ran."""
+
+    async def run() -> list[tuple[Retrieval, list[Plan]]]:
+        plans: list[Plan] = []
+        found = []
+        watching = partial(watch, plans=plans)  # anew whenever the connection is taken: a pool stops it at its return
+        async with (
+            asyncpg.create_pool(dsn, min_size=1, max_size=1, init=prepare_connection, setup=watching) as pool,
+            open_rag(dsn, pool=pool, embedder=EMBEDDER) as rag,
+        ):
+            for question in questions:
+                plans.clear()
+                retrieval = await rag.retrieve(question, keywords=Keywords((question,)), **options)
+                await asyncio.sleep(0)
+                found.append((retrieval, [plan for plan in plans if plan.function or ".retrieve(" in plan.query]))
+        return found
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*log listener", asyncpg.InterfaceWarning)
+        return asyncio.run(run())
+
+
+def some_names(dsn: str, where: str, count: int = 7) -> list[str]:
+    query = f"select name from entity where {where} order by md5(name) limit {count}"  # noqa: S608 - constants
+    return [name for (name,) in rows(dsn, query)]
+
+
+@pytest.mark.parametrize("cap", [5, 32])
+def test_case_5_of_a_star_degree_cap_edges_are_read(skewed: str, cap: int) -> None:
+    assert value(skewed, "select degree from entity where name = 'Hub'") == 100_000
+    for hops in (1, 2):
+        [(found, plans)] = watched(skewed, "Hub", mode="local", top_k=1, hops=hops, degree_cap=cap)
+        assert found.entities[0].name == "Hub"
+        edges = [node for function, node in scans(plans, "adjacency") if function == "find_graph"]
+        assert {node.kind for node in edges} == {"Index Only Scan"}
+        read = [node.read * node.loops for node in edges if node.loops]
+        assert read[0] == cap
+        assert sum(read) <= cap * (1 if hops == 1 else 3)
+        assert len([r for r in found.relations if "Hub" in (r.source, r.target)]) == cap
+        assert found.chunks
+
+
+@pytest.mark.parametrize("mode", ["local", "mix"])
+def test_case_5_a_question_about_the_centre_reads_what_any_question_reads(skewed: str, mode: str) -> None:
+    names = some_names(skewed, "degree between 2 and 5")
+    _, (_, hub), *others = watched(skewed, "Hub", "Hub", *names, mode=mode)
+    assert hub[-1].pages <= 1.5 * median(plans[-1].pages for _, plans in others)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.BYPASS])
+def test_case_28_the_tenth_call_is_carried_out_as_the_second(skewed: str, mode: Mode) -> None:
+    names = some_names(skewed, "degree > 1000")
+    calls = watched(skewed, "Hub", "Hub", *names, "Hub", mode=mode)
+    (second, plans), (tenth, later) = calls[1], calls[9]
+    assert (second.entities, second.relations, second.chunks) == (tenth.entities, tenth.relations, tenth.chunks)
+    assert second.chunks
+    assert [plan.shape for plan in plans] == [plan.shape for plan in later]
+    assert [plan.pages for plan in plans] == [plan.pages for plan in later]
+    for _, ran in calls:
+        assert len(ran) > 3
+        assert whole_tables(ran) == set()
+
+
+@pytest.mark.parametrize("mode", ["naive", "mix"])
+@pytest.mark.parametrize(("every", "there"), [(100, 600), (1000, 60)])
+def test_case_29_a_filter_leaves_as_many_passages_as_asked_for_or_all(
+    skewed: str, mode: str, every: int, there: int
+) -> None:
+    chosen = Filter(metadata={f"every{every}": True})
+    for limit in (10, 100):
+        [(found, plans)] = watched(skewed, "Hub", mode=mode, filter=chosen, chunk_top_k=limit)
+        assert len({chunk.id for chunk in found.chunks}) == len(found.chunks) == min(limit, there)
+        assert {int(chunk.uri.removeprefix("doc/")) % every for chunk in found.chunks} == {0}
+        assert whole_tables(plans) == set()
 
 
 def test_case_13_spellings_of_one_name_are_one_entity(words_dsn: str) -> None:
