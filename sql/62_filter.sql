@@ -159,7 +159,7 @@ begin
         limit 200);
 
     for v_vector in select distinct v from unnest(array[p_question, p_low, p_high]) as v where v is not null loop
-        if cardinality(v_chunk) <= 4 * p_bound then
+        if cardinality(v_chunk) <= least(v_exact, 4 * p_bound) then
             v_fact := v_fact || array(
                 with near as materialized (
                     select t.id, v.embedding <=> v_vector as distance

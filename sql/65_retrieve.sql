@@ -277,8 +277,9 @@ begin
             union
             select c.chunk_id from seed cross join lateral (
                 select chunk_id
-                from (select chunk_id from mention where entity_id = seed.id and chunk_id is not null order by chunk_id limit 50) m
-                join chunk_vector v using (chunk_id) order by v.embedding <=> p_question limit 5) c
+                from (select distinct chunk_id from mention
+                      where entity_id = seed.id and chunk_id is not null order by chunk_id limit 50) m
+                join chunk_vector v using (chunk_id) order by v.embedding <=> p_question, chunk_id limit 5) c
         ) u
     ), node as materialized (
         select id, row_number() over (order by id) as i from (
@@ -297,7 +298,7 @@ begin
     ), link as materialized (
         select p.i, m.entity_id from passage p join mention m on m.chunk_id = p.id
     ), linked as materialized (
-        select node.i as a, l.i + size.n as b from link l join node on node.id = l.entity_id cross join size
+        select distinct node.i as a, l.i + size.n as b from link l join node on node.id = l.entity_id cross join size
     ), edge as materialized (
         select a, b, w / sum(w) over (partition by a order by b rows between unbounded preceding and unbounded following) as w from (
             select h.i as a, node.i as b, h.weight::double precision as w from hop h join node on node.id = h.other_id
@@ -343,7 +344,8 @@ begin
     from (
         select c.chunk_id, 'entity' as channel, min(e.n) as item, count(*) as items
         from unnest(p_entity) with ordinality as e (id, n) cross join lateral (
-            select chunk_id from mention where entity_id = e.id and chunk_id is not null order by chunk_id limit 50) c
+            select distinct chunk_id from mention  -- two names that became one entity are one link
+            where entity_id = e.id and chunk_id is not null order by chunk_id limit 50) c
         group by c.chunk_id
         union all
         select c.chunk_id, 'relation', min(r.n), count(*)

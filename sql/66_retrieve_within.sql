@@ -339,7 +339,7 @@ begin
 
     -- 3. the subgraph
     with mention as materialized (
-        select * from unnest(p_m_entity, p_m_chunk) as m (entity_id, chunk_id)
+        select distinct * from unnest(p_m_entity, p_m_chunk) as m (entity_id, chunk_id)
     ), adjacency as materialized (
         select * from unnest(p_e_source || p_e_target, p_e_relation || p_e_relation, p_e_target || p_e_source, p_e_weight || p_e_weight)
                       as e (entity_id, relation_id, other_id, weight)
@@ -436,7 +436,8 @@ begin
         select m.chunk_id, 'entity' as channel, min(e.n) as item, count(*) as items
         from unnest(p_entity) with ordinality as e (id, n)
         join (select *, row_number() over (partition by entity_id order by chunk_id) as i
-              from unnest(p_m_entity, p_m_chunk) as m (entity_id, chunk_id)) m on m.entity_id = e.id and m.i <= 50
+              from (select distinct * from unnest(p_m_entity, p_m_chunk) as m (entity_id, chunk_id)) m
+             ) m on m.entity_id = e.id and m.i <= 50
         group by m.chunk_id
         union all
         select f.chunk_id, 'relation', min(r.n), count(*)

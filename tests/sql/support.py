@@ -179,13 +179,13 @@ def embedded(texts: Sequence[str]) -> Any:
 class Workspace:
     """An empty workspace and the usual steps on it, one call each. Its connections live as long as itself."""
 
-    def __init__(self, dsn: str, runner: asyncio.Runner) -> None:
+    def __init__(self, dsn: str, runner: asyncio.Runner, dimension: int = EMBEDDER.dimension) -> None:
         self.dsn = dsn
         self._runner = runner
         self._settings = Settings(dsn=SecretStr(dsn))
         self._opened = open_pool(self._settings)
         self._pool: asyncpg.Pool = runner.run(self._opened.__aenter__())
-        self.store = Store(self._pool, self._settings, EMBEDDER.dimension)
+        self.store = Store(self._pool, self._settings, dimension)
 
     def close(self) -> None:
         self._runner.run(self._opened.__aexit__(None, None, None))
@@ -261,6 +261,19 @@ class Workspace:
         return [i for (i,) in self.rows(f"{query} order by ordinal", uri)]
 
 
+class OneConnection:
+    """In place of a pool, for a store that works in an open transaction: always the same connection."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    async def acquire(self) -> asyncpg.Connection:
+        return self._connection
+
+    async def release(self, connection: asyncpg.Connection, *, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """It stays open."""
+
+
 async def until_blocked(connection: asyncpg.Connection, count: int = 1) -> None:
     """Waits until so many sessions of this database wait for a lock."""
     query = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -282,7 +295,7 @@ async def while_open(
     async with open_pool(settings) as pool, pool.acquire() as connection, pool.acquire() as other:
         transaction = connection.transaction()
         await transaction.start()
-        await first(Store(connection, settings, EMBEDDER.dimension))
+        await first(Store(OneConnection(connection), settings, EMBEDDER.dimension))
         waiting = asyncio.create_task(second(Store(pool, settings, EMBEDDER.dimension)))
         await until_blocked(other, blocked)
         await transaction.commit()

@@ -486,6 +486,27 @@ def test_allowed_passages_far_from_the_question_are_found_too(own_workspace: Wor
         assert len({f"d{2 * i}" for i in near} & {row["uri"] for row in rows}) >= least, limit
 
 
+def test_the_facts_of_all_allowed_passages_are_looked_at(workspace: Workspace) -> None:
+    """Of more passages than are measured one by one (here 547), none is left out by chance."""
+    vectors = insert_many(workspace, 600, {"all": 1})
+    for statement in (
+        "insert into pgrag.lexeme values ('', 600, 600)",
+        "insert into pgrag.fact (chunk_id, ordinal, text) select id, 0, body from pgrag.chunk order by id",
+    ):
+        workspace.rows(statement)
+    workspace.rows(
+        "insert into pgrag.fact_vector select f.id, v.v "
+        "from unnest($1::text[]::public.halfvec[]) with ordinality v (v, n) join pgrag.fact f on f.id = n",
+        [HalfVector(vector).to_text() for vector in vectors[::-1]],
+    )
+    missed = workspace.rows(
+        "select f.chunk_id from pgrag.fact f join pgrag.fact_vector v on v.fact_id = f.id "
+        "where f.id % 5 = 0 and f.chunk_id <> all (pgrag.scope_chunks($1, null, true, v.embedding))",
+        json.dumps({"labels": ["all"]}),
+    )
+    assert missed == []
+
+
 def test_wide_filters_walk_the_index_and_read_no_table(workspace: Workspace) -> None:
     """CASES 28, 29: the tenth call as the first."""
     insert_many(workspace, 2000, {"all": 1, "third": 3})

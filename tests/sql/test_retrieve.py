@@ -11,7 +11,9 @@ import pytest
 from pgrag.errors import UsageError
 from pgrag.folding import words
 from pgrag.records import NewDocument
-from tests.sql.reference import contrast, part_bits, passage_ranks
+from tests.sql.reference import passage_ranks
+from tests.sql.reference_ranking import contrast
+from tests.sql.reference_words import part_bits
 from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, said, seeded
 
 RANKINGS = ("vector", "weight", "pagerank")
@@ -325,6 +327,19 @@ def test_passages_by_weight_are_those_most_often_linked(workspace: Workspace) ->
     rows = workspace.retrieve(mode="local", ranking="weight", keys=["a", "b", "c"], **vectors("whatever"))
     assert [(row["uri"], row["score"]) for row in layer(rows, "chunk")] == [("three", 3), ("two", 2), ("one", 1)]
     assert chunks(rows)["two"] == "entity"
+
+
+def test_a_passage_that_has_two_names_of_one_entity_is_linked_once(workspace: Workspace) -> None:
+    """As after a merge, where the passage keeps a mention for each name."""
+    first, second = mention("Acme"), mention("Acme Incorporated")
+    workspace.ingest(document("two names", f"{first}\n{second}\nred"), document("one name", f"{first}\nblue"))
+    acme = workspace.one("select entity_id from pgrag.entity_alias where key = 'acme'")
+    for table in ("entity_alias", "mention"):
+        workspace.rows(f"update pgrag.{table} set entity_id = $1", acme)  # noqa: S608 - tables of ours
+    rows = workspace.retrieve(mode="local", ranking="weight", keys=["acme"], **vectors("red"))
+    assert [row["score"] for row in layer(rows, "chunk")] == [1, 1]
+    found = ranked(workspace, "blue", [], names=["acme"], steps=1, passages=0.0)
+    assert [walked for _, walked, _ in found.values()] == pytest.approx([0.6 / 2] * 2), "both are as near to it"
 
 
 def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -> None:

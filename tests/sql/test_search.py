@@ -13,7 +13,9 @@ import pytest
 from pgrag.folding import words
 from pgrag.records import NewDocument
 from pgrag.store import Store
-from tests.sql.reference import bm25, contrast, part_bits, part_shares, word_counts
+from tests.sql.reference import bm25, part_shares, word_counts
+from tests.sql.reference_ranking import contrast
+from tests.sql.reference_words import part_bits
 from tests.sql.support import EMBEDDER, Workspace, at_once, document, fact, half, run, seeded
 
 
