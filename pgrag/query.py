@@ -113,7 +113,7 @@ class Searcher:
         """The three layers for a question. Raises UsageError (empty, too long), ModelError, DatabaseError."""
         if options.mode is Mode.BYPASS:
             raise UsageError("mode bypass searches nothing: use it for answers only")
-        return (await self._ask(question, options, keywords, Wishes())).retrieval
+        return (await self._ask(question, options, keywords, Wishes(), answered=False)).retrieval
 
     async def query(
         self,
@@ -126,8 +126,9 @@ class Searcher:
         only_prompt: bool = False,
     ) -> QueryResult:
         """The answer with its references; empty, and without a call, for `only_context` and `only_prompt`."""
-        asked = await self._ask(question, options, keywords, wishes)
-        if only_context or only_prompt:
+        answered = not (only_context or only_prompt)
+        asked = await self._ask(question, options, keywords, wishes, answered=answered)
+        if not answered:
             return _result(asked, "", {}, "")
         started = time.perf_counter()
         answer = await self._answerer.answer(asked)
@@ -137,16 +138,18 @@ class Searcher:
         self, question: str, options: QueryOptions, keywords: Keywords | None = None, wishes: Wishes = DEFAULT_WISHES
     ) -> AnswerStream:
         """The same in pieces: what was found at once, the answer as it is written."""
-        return AnswerStream(await self._ask(question, options, keywords, wishes), self._answerer)
+        return AnswerStream(await self._ask(question, options, keywords, wishes, answered=True), self._answerer)
 
-    async def _ask(self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes) -> Asked:
-        """Everything up to the answer."""
+    async def _ask(
+        self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes, *, answered: bool
+    ) -> Asked:
+        """Everything up to the answer, if there is to be one."""
         question = clean(question).strip()
         if not question:
             raise UsageError("the question is empty")
         if len(question) > MAX_QUESTION:
             raise UsageError(f"the question has {len(question)} characters; {MAX_QUESTION} at most")
-        state = await self._answerer.state()
+        state = await self._answerer.state() if answered else None
         if options.mode is Mode.BYPASS:
             nothing = Retrieval(question, options.mode, Keywords(), (), (), ())
             prompt = self._answerer.prompt(question, None, wishes)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from pgrag.context import entity_line, relation_line
@@ -21,7 +22,17 @@ from pgrag.types import Embedder, RefreshReport
 logger = logging.getLogger(__name__)
 
 BATCH = 256
-SUMMARY_BATCH = 32  # a summary is a model call: what is written stays if a later batch fails
+SUMMARY_BATCH = 32  # of these: a summary is a model call, and what is written stays if a later batch fails
+
+
+T = TypeVar("T", StaleEntity, StaleRelation)
+
+
+class _Due(NamedTuple):
+    """What is known of a subject, and the texts that its summary is made of."""
+
+    notes: Notes
+    texts: list[str]
 
 
 class Refresher:
@@ -40,7 +51,6 @@ class Refresher:
         self._tokenizer = tokenizer
         self._embedding_batch = embedding_batch
         self._summariser = summariser
-        self._batch = BATCH if summariser is None else SUMMARY_BATCH
 
     async def run(self) -> RefreshReport:
         """Until nothing is stale but what others hold. Raises ModelError if a model fails: the marks stay.
@@ -48,52 +58,65 @@ class Refresher:
         Entities come first: a relation's profile holds the names of its ends.
         """
         entities = relations = 0
-        while stale_entities := await self._store.claim_stale_entities(self._batch):
+        while stale_entities := await self._store.claim_stale_entities(BATCH):
             entities += await self._entities(stale_entities)
-        while stale_relations := await self._store.claim_stale_relations(self._batch):
+        while stale_relations := await self._store.claim_stale_relations(BATCH):
             relations += await self._relations(stale_relations)
         if entities or relations:
             logger.info("refreshed %d entities and %d relations", entities, relations)
         return RefreshReport(entities, relations)
 
-    async def _entities(self, stale: Sequence[StaleEntity]) -> int:
-        async with self._leased(stale):
-            summaries, noted = await self._summaries("entity", {e.id: e.name for e in stale})
-            stale = [replace(e, description=summaries.get(e.id, e.description)) for e in stale]
-            tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
-            profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
-            vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
-            return await self._store.finish_stale("entity", stale, tokens, vectors, summaries, noted)
+    async def _entities(self, claimed: Sequence[StaleEntity]) -> int:
+        done = 0
+        async with self._leased(claimed):
+            due = await self._due("entity", claimed)
+            for stale in _parts(claimed, due):
+                summaries, noted = await self._summaries({e.id: e.name for e in stale}, due)
+                stale = [replace(e, description=summaries.get(e.id, e.description)) for e in stale]
+                tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
+                profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
+                vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+                done += await self._store.finish_stale("entity", stale, tokens, vectors, summaries, noted)
+        return done
 
-    async def _relations(self, stale: Sequence[StaleRelation]) -> int:
-        async with self._leased(stale):
-            names = {r.id: f"{r.source} - {r.target}" for r in stale}
-            summaries, noted = await self._summaries("relation", names)
-            stale = [replace(r, description=summaries.get(r.id, r.description)) for r in stale]
-            tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
-            profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
-            vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
-            return await self._store.finish_stale("relation", stale, tokens, vectors, summaries, noted)
+    async def _relations(self, claimed: Sequence[StaleRelation]) -> int:
+        done = 0
+        async with self._leased(claimed):
+            due = await self._due("relation", claimed)
+            for stale in _parts(claimed, due):
+                summaries, noted = await self._summaries({r.id: f"{r.source} - {r.target}" for r in stale}, due)
+                stale = [replace(r, description=summaries.get(r.id, r.description)) for r in stale]
+                tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
+                profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
+                vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+                done += await self._store.finish_stale("relation", stale, tokens, vectors, summaries, noted)
+        return done
 
-    async def _summaries(self, kind: StaleKind, names: Mapping[int, str]) -> tuple[dict[int, str], list[int]]:
-        """Summaries of those whose notes are too many or too long, by id, and the ids of the notes they hold.
+    async def _due(self, kind: StaleKind, stale: Sequence[StaleEntity | StaleRelation]) -> dict[int, _Due]:
+        """What is to be summarised, by id: where there are too many notes, or too long ones."""
+        if self._summariser is None:
+            return {}
+        found = [
+            _Due(notes, [*([notes.summary] if notes.summary else []), *notes.notes])
+            for notes in await self._store.stale_notes(kind, [s.id for s in stale])
+        ]
+        return {d.notes.id: d for d in found if self._summariser.due(d.texts)}
+
+    async def _summaries(self, names: Mapping[int, str], due: Mapping[int, _Due]) -> tuple[dict[int, str], list[int]]:
+        """Summaries of those of `names` that are due, by id, and the ids of the notes they hold.
 
         One that fails is left out and only logged: a model's trouble with one subject holds up no other.
         """
-        if self._summariser is None:
+        asked = [due[i] for i in names if i in due]
+        if self._summariser is None or not asked:
             return {}, []
-        due: list[tuple[Notes, list[str]]] = []
-        for notes in await self._store.stale_notes(kind, list(names)):
-            texts = [*([notes.summary] if notes.summary else []), *notes.notes]
-            if self._summariser.due(texts):
-                due.append((notes, texts))
         written = await asyncio.gather(
-            *(self._summariser.summarise(names[notes.id], texts, notes.chunk_ids) for notes, texts in due),
+            *(self._summariser.summarise(names[d.notes.id], d.texts, d.notes.chunk_ids) for d in asked),
             return_exceptions=True,  # the others are waited for: they are paid
         )
         summaries: dict[int, str] = {}
         noted: list[int] = []
-        for (notes, _), summary in zip(due, written, strict=True):
+        for (notes, _), summary in zip(asked, written, strict=True):
             if isinstance(summary, str):
                 summaries[notes.id] = summary
                 noted += notes.note_ids
@@ -130,3 +153,12 @@ class Refresher:
                 await self._store.extend_stale(tokens)
             except DatabaseError as error:  # whoever works notices by himself
                 logger.warning("could not prolong leases: %s", error)
+
+
+def _parts(stale: Sequence[T], due: Mapping[int, _Due]) -> Iterator[Sequence[T]]:
+    """Those that need no model at once, the others a few at a time."""
+    if plain := [s for s in stale if s.id not in due]:
+        yield plain
+    rest = [s for s in stale if s.id in due]
+    for start in range(0, len(rest), SUMMARY_BATCH):
+        yield rest[start : start + SUMMARY_BATCH]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +22,8 @@ from pgrag.errors import ServerError
 
 _LOG_LIMIT = 16 * 1024**2  # bytes; a longer log is set aside at the next start
 _TAIL_LINES = 12
+# what pg_trgm, which finds similar names, calls a letter
+_CTYPE = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
 
 
 def initialise(site: Site, binaries: Binaries) -> None:
@@ -43,10 +46,12 @@ def initialise(site: Site, binaries: Binaries) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix="data.new-", dir=site.home))
     os.chown(fresh, site.account.uid, site.account.gid)
-    # Text folding is done in Python: no result may depend on the machine's locales.
-    locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if binaries.major >= 17 else []
+    # Text folding is done in Python: no order and no comparison may depend on the machine's locales.
+    locale = ["--locale=C", f"--lc-ctype={_CTYPE}"]
+    if binaries.major >= 17:
+        locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     access = ["--auth-local=peer", "--auth-host=reject", f"--username={ADMINISTRATOR}"]
-    command = [binaries.program("initdb"), "-D", fresh.name, "-E", "UTF8", "--locale=C", *locale, *access]
+    command = [binaries.program("initdb"), "-D", fresh.name, "-E", "UTF8", *locale, *access]
     result = run(command, site.account, cwd=site.home, timeout=600)
     if result.returncode != 0:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from string import Template
 from typing import Any, Literal
@@ -90,14 +91,20 @@ def example_names(language: Language, text: str) -> frozenset[str]:
 
     What a model writes of these it has not read in the text (`parse_extraction` drops them).
     """
+    held = _spaced(text)
+    return frozenset(key for key, spaced in _names_of_examples(language).items() if spaced not in held)
+
+
+@cache
+def _names_of_examples(language: Language) -> dict[str, str]:
+    """Normal form -> folded words."""
     names: set[str] = set()
     for block in _JSON_BLOCK.findall(load("extract", language).system):
         example = json.loads(block)
         names.update(entity["name"] for entity in example["entities"])
         names.update(end for relation in example["relations"] for end in (relation["source"], relation["target"]))
         names.update(example["keywords"])
-    held = _spaced(text)
-    return frozenset(name_key(name) for name in names if _spaced(name) not in held)
+    return {name_key(name): _spaced(name) for name in names}
 
 
 def _spaced(text: str) -> str:

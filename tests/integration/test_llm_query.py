@@ -19,6 +19,7 @@ from pgrag.tokens import Tokenizer
 from pgrag.types import Keywords
 from tests.support.llm import Brain, enclosed, llm_rag, purpose_of, think, using
 from tests.support.openai_server import OpenAIServer, Reply, Request
+from tests.support.proxy import counting_proxy
 from tests.support.rag import count, rows
 
 QUESTION = "Who hired Birch?"
@@ -51,6 +52,26 @@ def after_ingest(
 
 
 # ---------------------------------------------------------------- how many calls
+
+
+@pytest.mark.parametrize("mode", ["mix", "hybrid", "local", "global", "naive"])
+def test_a_search_that_nobody_answers_is_one_request(words_dsn: str, llm: OpenAIServer, mode: str) -> None:
+    think(llm)
+    keywords = Keywords(("Birch",), ("hiring",))
+
+    async def run() -> None:
+        await using(llm_rag(words_dsn, llm), lambda rag: rag.ingest(TEXTS))
+        async with counting_proxy(words_dsn) as messages, llm_rag(messages.dsn, llm, pool_size=1) as rag:
+            for _ in range(2):
+                await rag.retrieve(QUESTION, mode=mode, keywords=keywords)
+            messages.reset()
+            await rag.retrieve(QUESTION, mode=mode, keywords=keywords)
+            assert messages.turns == 1
+            asked = await rag.query(QUESTION, mode=mode, keywords=keywords, only_context=True)
+            assert asked.context
+            assert messages.turns == 2
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("mode", ["mix", "hybrid", "local", "global", "naive"])

@@ -408,7 +408,7 @@ def test_equal_texts_deleted_at_once_by_two_leave_no_response(workspace: Workspa
         await asyncio.gather(store.delete_documents(["a"]), store.delete_documents(["b"]))
 
     async def hold(store: Store) -> None:
-        await store._pool.fetch("select from pgrag.lexeme where word = '' for update")
+        await (await store._pool.acquire()).fetch("select from pgrag.lexeme where word = '' for update")
 
     asyncio.run(while_open(workspace.dsn, hold, both, blocked=2))
     assert workspace.count("document") == 0

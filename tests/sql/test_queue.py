@@ -15,6 +15,7 @@ from tests.migration.support import age_code
 from tests.sql.reference import expected_graph
 from tests.sql.support import (
     CODE,
+    OneConnection,
     Workspace,
     at_once,
     document,
@@ -92,7 +93,7 @@ def test_a_claim_passes_over_a_chunk_that_another_is_claiming(workspace: Workspa
     async def main() -> None:
         async def inner(store: Store) -> None:
             async with store._pool.acquire() as connection, connection.transaction():
-                open_store = Store(connection, store._settings, 384)
+                open_store = Store(OneConnection(connection), store._settings, 384)
                 [mine] = await open_store.claim_chunks(None, 1)
                 [other] = await store.claim_chunks(None, 5)
                 assert (mine.chunk.body, other.chunk.body) == ("one", "two")

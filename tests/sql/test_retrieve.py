@@ -162,6 +162,14 @@ def test_exact_and_alias_names_are_seeds_without_any_vector(world: Workspace) ->
     assert list(entities(world.retrieve(mode="local", keys=["γ inc", "spree"])))[:2] == ["Gamma", "Spree"]
 
 
+@pytest.mark.parametrize(
+    ("name", "similar"), [("东京大学", "东京大学院"), ("Zürich Süd", "zürich sud"), ("Мосэнерго", "мосэнерга")]
+)
+def test_similar_names_are_found_in_any_script(workspace: Workspace, name: str, similar: str) -> None:
+    workspace.ingest(document("one", mention(name), mention("Berlin")))
+    assert entities(workspace.retrieve(mode="local", similar=[similar])) == {name: "similar name"}
+
+
 def test_similar_names_are_seeds_where_no_exact_name_is_known(world: Workspace) -> None:
     found = entities(world.retrieve(mode="local", similar=["alpha motor", "zzz"]))
     assert found == {"Alpha Motors": "similar name", "Berlin": "hop"}

@@ -57,7 +57,7 @@ class Postgresql(testing.postgresql.Postgresql):  # type: ignore[misc]
     DEFAULT_SETTINGS: ClassVar[dict[str, Any]] = dict(
         testing.postgresql.Postgresql.DEFAULT_SETTINGS,
         initdb_args="-U postgres -A trust -E UTF8 --no-sync --no-instructions "
-        "--locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C",
+        "--locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C --lc-ctype=C.UTF-8",
         postgres_args="-h 127.0.0.1 -F -c synchronous_commit=off -c full_page_writes=off -c logging_collector=off "
         "-c max_connections=200 -c shared_buffers=128MB -c jit=off -c random_page_cost=1.1 "
         "-c max_wal_size=2GB -c shared_preload_libraries=pg_stat_statements",
