@@ -4,7 +4,10 @@
 -- find_graph: entities and relations for a question, best first, each layer cut to its token budget.
 -- Seeds: entities by vector, by exact name and by similar name, in turn; relations by vector. One hop (or more) through adjacency,
 -- p_degree_cap edges an entity at most. Local and global lists are merged in turn, so that a cut starves neither.
--- Other than LightRAG: edges are read by weight up to a cap and taken in turn over the seeds (there: all, hubs first).
+-- Other than LightRAG: seeds are exact names and aliases, vectors and similar names (three for an unknown one) in turn, p_top_k in all
+-- (there: vectors alone); of a seed the heaviest edges are read up to the cap, the nearest hop and each seed's heaviest first (there: all,
+-- by the degrees of both ends); further hops on request, along 8 edges and with a quarter of the cap each; the entities walked to follow
+-- the others, 4 * p_top_k at most (there: none); relations are told apart by their ends in any order, 1,000 at most.
 create or replace function find_graph(
     p_low halfvec, p_high halfvec, p_keys text[], p_similar text[], p_mode text, p_top_k integer, p_threshold real, p_degree_cap integer,
     p_hops integer, p_entity_tokens integer, p_relation_tokens integer)
@@ -361,6 +364,9 @@ comment on function linked_chunks(bigint[], bigint[]) is 'Chunks through the sou
 -- find_chunks: the text layer. Candidates come through the source links of the entities and relations found (at most 50 an item), in
 -- mix also by the question's vector and by words. vector: the lists in turn, each nearest to the question first (LightRAG's order);
 -- weight: the linked ones most often linked first; pagerank: rank_chunks, the rest nearest first.
+-- Other than LightRAG: at most 50 links of an item, the oldest passages first (there: all of the 200 kept); vector: whole lists by
+-- nearness (there: the 2.5 * items nearest), words take a turn after the vector unless p_lexical is 0; weight: by how many items of both
+-- layers link, then by the best of them, in mix in turn with vector and words (there: quotas of 5 to 1, entities first).
 create or replace function find_chunks(
     p_question halfvec, p_word text[], p_part integer[], p_name text[], p_entity bigint[], p_relation bigint[], p_mode text,
     p_ranking text, p_lexical double precision, p_nearness double precision, p_limit integer)
@@ -429,7 +435,9 @@ comment on function find_chunks(halfvec, text[], integer[], text[], bigint[], bi
     'Chunks for a question behind the entities and relations found for it, best first';
 
 -- retrieve: the whole search in one call; every parameter has a default, so that it can be tried from psql. With a filter it is another
--- search (retrieve_within): what is derived from all documents may not be read then
+-- search (retrieve_within): what is derived from all documents may not be read then.
+-- Other than LightRAG: the budgets of both graph layers shrink together to the total (there: passages get what is left); without a vector
+-- of the question passages are ranked by weight; filters; no reranking.
 create or replace function retrieve(
     p_question halfvec default null, p_low halfvec default null, p_high halfvec default null,
     p_words text[] default '{}', p_keys text[] default '{}', p_similar text[] default '{}',

@@ -93,6 +93,25 @@ def test_the_synchronous_program_works_as_shown(dsn: str, tmp_path: Path) -> Non
     assert "Ada Quill leads the Falcon team, which owns Ledgerline. [1]" in result.stdout
 
 
+def test_a_large_load_works_as_shown(dsn: str, tmp_path: Path) -> None:
+    assert run([sys.executable, "-m", "pgrag", "init"], dsn, tmp_path).returncode == 0
+    [shown] = blocks("psql")
+    plain = "\n".join(line for line in shown.splitlines() if not line.startswith("--"))
+    vector_indexes = "select indexdef from pg_indexes where schemaname = 'pgrag' and indexdef like '%% USING hnsw %%'"
+    left = []
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        before = sorted(connection.execute(vector_indexes).fetchall())
+        for statement, end in re.findall(r"(.+?)\s*(;|\\gexec)", plain, re.DOTALL):
+            made = connection.execute(statement.encode())
+            for (made_statement,) in made.fetchall() if end != ";" else ():
+                connection.execute(made_statement)
+            left.append(len(connection.execute(vector_indexes).fetchall()))
+        assert sorted(connection.execute(vector_indexes).fetchall()) == before
+    assert (len(before), min(left)) == (4, 0)
+    checked = run([sys.executable, "-m", "pgrag", "db", "check"], dsn, tmp_path)
+    assert checked.returncode == 0, checked.stderr
+
+
 def test_the_settings_file_is_one(tmp_path: Path) -> None:
     (shown,) = blocks("toml")
     other = "\n".join(line[2:] for line in shown.splitlines() if line.startswith("# "))
