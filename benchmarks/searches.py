@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,17 +49,25 @@ where e.extname = 'vector'"""
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A vector channel as `retrieve()` reads it: by which of the question's vectors, how many rows, which ef_search."""
+    """A vector channel as `retrieve()` reads it: by which of the question's vectors, how many rows, which ef_search.
+
+    That is `ef` at least, and as many as `search_breadth()` says for `tables`.
+    """
 
     kind: str
     vector: Literal["low", "high", "question"]
     limit: int
     ef: int
+    tables: tuple[str, ...]
 
 
-ENTITIES, RELATIONS = Scan("entity", "low", 500, 100), Scan("relation", "high", 500, 100)
-CHUNKS, FACTS_NEAR = Scan("chunk", "question", 200, 100), Scan("fact", "question", 100, 200)
-CHUNKS_NEAR = Scan("chunk", "question", 100, 100)
+GRAPH = ("entity_vector", "relation_vector")
+ENTITIES, RELATIONS = Scan("entity", "low", 500, 100, GRAPH), Scan("relation", "high", 500, 100, GRAPH)
+CHUNKS, FACTS_NEAR = (
+    Scan("chunk", "question", 200, 100, ("chunk_vector",)),
+    Scan("fact", "question", 100, 200, ("fact_vector",)),
+)
+CHUNKS_NEAR = Scan("chunk", "question", 100, 100, ("chunk_vector",))
 SCANS = (ENTITIES, RELATIONS, CHUNKS, CHUNKS_NEAR, FACTS_NEAR)
 MIX_SCANS = (ENTITIES, RELATIONS, CHUNKS)  # the floor of the goals
 
@@ -301,9 +309,10 @@ async def prepare_scan(settings: Settings, scan: Scan, *, exact: bool = False) -
     assert settings.dsn is not None, "a DSN is needed"
     connection = await asyncpg.connect(settings.dsn.get_secret_value())
     await prepare_connection(connection)
+    ef = await breadth(connection, settings, scan)
     avoided = "enable_indexscan" if exact else "enable_seqscan"
     for setting in (
-        f"hnsw.ef_search = {scan.ef}",
+        f"hnsw.ef_search = {ef}",
         "jit = off",
         "plan_cache_mode = force_generic_plan",
         f"{avoided} = off",
@@ -316,6 +325,12 @@ async def prepare_scan(settings: Settings, scan: Scan, *, exact: bool = False) -
         f"from (select {row}, {distance} as distance from {table} order by {distance} limit {scan.limit}) s"
     )
     return connection, statement
+
+
+async def breadth(connection: Any, settings: Settings, scan: Scan) -> int:
+    """The ef_search that the workspace uses for the scan."""
+    wanted = f"select {quoted(settings.schema_name)}.search_breadth(100, variadic $1)"
+    return max(scan.ef, await connection.fetchval(wanted, list(scan.tables)))
 
 
 async def count_requests(
@@ -342,14 +357,15 @@ async def measure_recall(settings: Settings, questions: Sequence[Question]) -> l
     """Of each kind; the distances decide, so that of equally near rows any will do."""
     results = []
     for scan in (ENTITIES, RELATIONS, FACTS_NEAR, CHUNKS):
-        bare = Scan(scan.kind, scan.vector, SEEDS, scan.ef)
+        bare = replace(scan, limit=SEEDS)
         vectors = [HalfVector(q.vectors[scan.vector]) for q in questions]
         connection, statement = await prepare_scan(settings, bare, exact=True)
         exact = [max((await statement.fetchrow(vector))[2]) for vector in vectors]
         await connection.close()
         connection, statement = await prepare_scan(settings, bare)
+        shipped = await breadth(connection, settings, scan)
         recall, p50 = {}, {}
-        for ef in EFS:
+        for ef in sorted({*EFS, shipped}):
             await connection.execute(f"set hnsw.ef_search = {ef}")
             times, shares = [], []
             for vector, last in zip(vectors, exact, strict=True):
@@ -359,5 +375,5 @@ async def measure_recall(settings: Settings, questions: Sequence[Question]) -> l
                 shares.append(sum(distance <= last for distance in row[2]) / SEEDS)
             recall[ef], p50[ef] = float(np.mean(shares)), float(np.median(times))
         await connection.close()
-        results.append(Recall(scan.kind, scan.ef, recall, p50))
+        results.append(Recall(scan.kind, shipped, recall, p50))
     return results

@@ -236,7 +236,7 @@ class MentionRow(Base):
 
     __tablename__ = "mention"
     __table_args__ = (
-        UniqueConstraint("chunk_id", "key", postgresql_nulls_not_distinct=True),
+        UniqueConstraint("chunk_id", "key", postgresql_nulls_not_distinct=True, postgresql_include=["entity_id"]),
         Index("mention_entity_id_chunk_id_idx", "entity_id", "chunk_id"),
         {"comment": "What one chunk says of one entity (chunk_id null: written by hand)"},
     )

@@ -208,6 +208,7 @@ declare
     v_weight double precision[];
 begin
     -- 1. passages: the 100 nearest by vector and the 100 best by words, one score
+    perform set_config('hnsw.ef_search', search_breadth(100, 'chunk_vector')::text, true);
     with dense as materialized (
         select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector order by embedding <=> p_question limit 100
     ), lexical as materialized (
@@ -228,7 +229,7 @@ begin
     end if;
 
     -- 2. facts near the question, helped by the passage that states them; the best 12 give the seed entities
-    perform set_config('hnsw.ef_search', '200', true);
+    perform set_config('hnsw.ef_search', greatest(200, search_breadth(100, 'fact_vector'))::text, true);
     with fact_near as materialized (
         select fact_id, 1 - (embedding <=> p_question) as cos from fact_vector order by embedding <=> p_question limit 100
     ), passage as materialized (
@@ -482,8 +483,8 @@ begin
                                       floor(v_share * p_relation_tokens)::integer, p_total_tokens, p_parts, p_nearness);
         return;
     end if;
-    perform set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_top_k, 2 * p_chunk_top_k))::text, true);
     if p_mode <> 'naive' then
+        perform set_config('hnsw.ef_search', least(1000, greatest(2 * p_top_k, search_breadth(100, 'entity_vector', 'relation_vector')))::text, true);
         select coalesce(array_agg(g.id order by g.n) filter (where layer = 'entity'), '{}'),
                array_agg(g.score order by g.n) filter (where layer = 'entity'),
                array_agg(g.why order by g.n) filter (where layer = 'entity'),
@@ -495,6 +496,7 @@ begin
         from find_graph(p_low, p_high, p_keys, p_similar, p_mode, p_top_k, p_threshold, p_degree_cap, p_hops,
                         floor(v_share * p_entity_tokens)::integer, floor(v_share * p_relation_tokens)::integer) g;
     end if;
+    perform set_config('hnsw.ef_search', least(1000, greatest(2 * p_chunk_top_k, search_breadth(100, 'chunk_vector')))::text, true);
     return query
     select 'entity', f.n, e.id, e.name, e.type, null, null::text[], e.description, null::real, e.tokens, f.score, f.why,
            null::bigint, null, null, null::integer, null::text[], null::integer, null::integer, null::integer
