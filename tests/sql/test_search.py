@@ -417,3 +417,29 @@ def test_facts_of_chunks_are_ranked_by_the_question(workspace: Workspace) -> Non
         assert score == pytest.approx(float(np.dot(EMBEDDER.vector("rivers water"), EMBEDDER.vector(text))), abs=2e-3)
     assert workspace.do(workspace.store.rank_facts(EMBEDDER.vector("x"), [], 5)) == []
     assert workspace.rows("select * from pgrag.rank_facts($1, null)", half("x")) == []
+
+
+# ---------------------------------------------------------------- breadth
+
+
+@pytest.mark.parametrize(
+    ("vectors", "least", "expected"),
+    [(-1, 100, 100), (0, 100, 100), (50_000, 100, 100), (500_000, 100, 166), (5_000_000, 100, 275), (10**9, 300, 1000)],
+)
+def test_the_breadth_of_a_scan_grows_with_the_table(
+    workspace: Workspace, vectors: int, least: int, expected: int
+) -> None:
+    workspace.rows("update pg_class set reltuples = $1 where oid = 'pgrag.relation_vector'::regclass", float(vectors))
+    breadth = "select pgrag.search_breadth($1, 'entity_vector', 'relation_vector', 'no_such_table')"
+    assert workspace.one(breadth, least) == expected
+    assert workspace.one("select pgrag.search_breadth(100, 'no_such_table')") == 100
+
+
+def test_a_search_leaves_the_settings_of_the_session_alone(workspace: Workspace) -> None:
+    workspace.ingest(document("u", fact("One", "Two", "one is two")))
+    [(before, found, after)] = workspace.rows(
+        "select current_setting('hnsw.ef_search'), (select count(*) from pgrag.retrieve($1, p_top_k => 400)), "
+        "current_setting('hnsw.ef_search')",
+        half("one"),
+    )
+    assert (before, after, found > 0) == ("40", "40", True)
