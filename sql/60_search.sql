@@ -148,7 +148,8 @@ set search_path from current
 as $f$
 begin
     return least(1000, p_least * greatest(1, (
-        select max(greatest(c.reltuples, 0)) / 50000 from unnest(p_table) as t (name) join pg_class c on c.oid = to_regclass(t.name)) ^ .22));
+        select max((select greatest(c.reltuples, 0) from pg_class c where c.oid = to_regclass(t.name))) / 50000
+        from unnest(p_table) as t (name)) ^ .22));
 end $f$;
 comment on function search_breadth(integer, text[]) is
     'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): p_least up to 50,000 vectors, two thirds more with every ten-fold';
