@@ -140,7 +140,7 @@ end $f$;
 comment on function search_words_within(text[], bigint[], integer, integer[]) is 'The best of the given chunks for folded words by BM25, best first';
 
 -- search_breadth: hnsw.ef_search for these tables of vectors. An index finds less of what is near the more vectors it holds: the breadth
--- grows by two thirds with every ten-fold, from p_least at 50,000.
+-- grows 1.8 times with every ten-fold, from p_least at 50,000.
 create or replace function search_breadth(p_least integer, variadic p_table text[])
 returns integer
 language plpgsql stable
@@ -149,10 +149,10 @@ as $f$
 begin
     return least(1000, p_least * greatest(1, (
         select max((select greatest(c.reltuples, 0) from pg_class c where c.oid = to_regclass(t.name))) / 50000
-        from unnest(p_table) as t (name)) ^ .22));
+        from unnest(p_table) as t (name)) ^ .25));
 end $f$;
 comment on function search_breadth(integer, text[]) is
-    'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): p_least up to 50,000 vectors, two thirds more with every ten-fold';
+    'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): p_least up to 50,000 vectors, 1.8 times as many with every ten-fold';
 
 -- contrast: do the best of these scores (best first) stand out from the rest? Of the best and the 20th and the 100th (or the last) of
 -- them the ratio of distances, over what it is where nothing stands out and scores fall off exponentially, ln 20 / ln 100: then 1,

@@ -424,7 +424,7 @@ def test_facts_of_chunks_are_ranked_by_the_question(workspace: Workspace) -> Non
 
 @pytest.mark.parametrize(
     ("vectors", "least", "expected"),
-    [(-1, 100, 100), (0, 100, 100), (50_000, 100, 100), (500_000, 100, 166), (5_000_000, 100, 275), (10**9, 300, 1000)],
+    [(-1, 100, 100), (0, 100, 100), (50_000, 100, 100), (500_000, 100, 178), (5_000_000, 100, 316), (10**9, 300, 1000)],
 )
 def test_the_breadth_of_a_scan_grows_with_the_table(
     workspace: Workspace, vectors: int, least: int, expected: int
