@@ -265,9 +265,12 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("mention_pkey")),
         sa.UniqueConstraint(
-            "chunk_id", "key", name=op.f("mention_chunk_id_key_key"), postgresql_nulls_not_distinct=True,
+            "chunk_id",
+            "key",
+            name=op.f("mention_chunk_id_key_key"),
+            postgresql_nulls_not_distinct=True,
             postgresql_include=["entity_id"],
-        ),  # fmt: skip
+        ),
         sa.ForeignKeyConstraint(["chunk_id"], ["chunk.id"], name=op.f("mention_chunk_id_fkey"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["entity_id"], ["entity.id"], name=op.f("mention_entity_id_fkey"), ondelete="RESTRICT"),
         comment="What one chunk says of one entity (chunk_id null: written by hand)",
