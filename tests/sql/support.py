@@ -270,6 +270,10 @@ class OneConnection:
     async def acquire(self) -> asyncpg.Connection:
         return self._connection
 
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        """As the connection's."""
+        return await self._connection.fetch(query, *arguments)
+
     async def release(self, connection: asyncpg.Connection, *, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """It stays open."""
 
