@@ -122,7 +122,7 @@ def assert_as_the_rules_say(
 
 EXAMPLES = os.environ.get("REFERENCE_EXAMPLES")
 COMPARED = settings(
-    max_examples=int(EXAMPLES or 60),
+    max_examples=int(EXAMPLES or 100),
     derandomize=EXAMPLES is None,
     database=None,
     deadline=None,
