@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -22,7 +22,6 @@ from pgrag.types import Embedder, RefreshReport
 logger = logging.getLogger(__name__)
 
 BATCH = 256
-LANES = 2
 SUMMARY_BATCH = 32  # of these: a summary is a model call, and what is written stays if a later batch fails
 
 
@@ -58,8 +57,11 @@ class Refresher:
 
         Entities come first: a relation's profile holds the names of its ends.
         """
-        entities = await _in_lanes(self._store.claim_stale_entities, self._entities)
-        relations = await _in_lanes(self._store.claim_stale_relations, self._relations)
+        entities = relations = 0
+        while stale_entities := await self._store.claim_stale_entities(BATCH):
+            entities += await self._entities(stale_entities)
+        while stale_relations := await self._store.claim_stale_relations(BATCH):
+            relations += await self._relations(stale_relations)
         if entities or relations:
             logger.info("refreshed %d entities and %d relations", entities, relations)
         return RefreshReport(entities, relations)
@@ -151,23 +153,6 @@ class Refresher:
                 await self._store.extend_stale(tokens)
             except DatabaseError as error:  # whoever works notices by himself
                 logger.warning("could not prolong leases: %s", error)
-
-
-async def _in_lanes(claim: Callable[[int], Awaitable[list[T]]], work: Callable[[Sequence[T]], Awaitable[int]]) -> int:
-    """Works off what there is to claim: while one lane waits for a model, another writes. Returns how many."""
-
-    async def lane() -> int:
-        done = 0
-        while claimed := await claim(BATCH):
-            done += await work(claimed)
-        return done
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            lanes = [group.create_task(lane()) for _ in range(LANES)]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
-    return sum(task.result() for task in lanes)
 
 
 def _parts(stale: Sequence[T], due: Mapping[int, _Due]) -> Iterator[Sequence[T]]:
