@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pgrag.context import entity_line, relation_line
 from pgrag.embedding import embed_distinct
@@ -21,6 +21,7 @@ from pgrag.types import Embedder, RefreshReport
 
 logger = logging.getLogger(__name__)
 
+LANES = 2  # while one waits for a model, the other writes
 BATCH = 256
 SUMMARY_BATCH = 32  # of these: a summary is a model call, and what is written stays if a later batch fails
 
@@ -57,39 +58,58 @@ class Refresher:
 
         Entities come first: a relation's profile holds the names of its ends.
         """
-        entities = relations = 0
-        while stale_entities := await self._store.claim_stale_entities(BATCH):
-            entities += await self._entities(stale_entities)
-        while stale_relations := await self._store.claim_stale_relations(BATCH):
-            relations += await self._relations(stale_relations)
+        entities = await self._in_lanes(self._store.claim_stale_entities, self._entities)
+        relations = await self._in_lanes(self._store.claim_stale_relations, self._relations)
         if entities or relations:
             logger.info("refreshed %d entities and %d relations", entities, relations)
         return RefreshReport(entities, relations)
 
+    async def _in_lanes(
+        self, claim: Callable[[int, UUID], Awaitable[list[T]]], work: Callable[[Sequence[T]], Awaitable[int]]
+    ) -> int:
+        """Works off what there is to claim; returns how many. If one lane fails, the others end what is paid for."""
+        failed = False
+
+        async def lane() -> int:
+            nonlocal failed
+            done = 0
+            try:
+                async with self._lease() as token:
+                    while not failed and (claimed := await claim(BATCH, token)):
+                        done += await work(claimed)
+            except BaseException:
+                failed = True
+                raise
+            return done
+
+        ended = await asyncio.gather(*(lane() for _ in range(LANES)), return_exceptions=True)
+        for error in ended:
+            if isinstance(error, BaseException):
+                raise error
+        return sum(done for done in ended if isinstance(done, int))
+
     async def _entities(self, claimed: Sequence[StaleEntity]) -> int:
         done = 0
-        async with self._leased(claimed):
-            due = await self._due("entity", claimed)
-            for stale in _parts(claimed, due):
-                summaries, noted = await self._summaries({e.id: e.name for e in stale}, due)
-                stale = [replace(e, description=summaries.get(e.id, e.description)) for e in stale]
-                tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
-                profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
-                vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
-                done += await self._store.finish_stale("entity", stale, tokens, vectors, summaries, noted)
+        due = await self._due("entity", claimed)
+        for stale in _parts(claimed, due):
+            summaries, noted = await self._summaries({e.id: e.name for e in stale}, due)
+            stale = [replace(e, description=summaries.get(e.id, e.description)) for e in stale]
+            tokens = self._tokenizer.count_many([entity_line(e.name, e.type, e.description) for e in stale])
+            profiles = [f"{e.name}\n{e.description}" if e.description else e.name for e in stale]
+            vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+            done += await self._store.finish_stale("entity", stale, tokens, vectors, summaries, noted)
         return done
 
     async def _relations(self, claimed: Sequence[StaleRelation]) -> int:
         done = 0
-        async with self._leased(claimed):
-            due = await self._due("relation", claimed)
-            for stale in _parts(claimed, due):
-                summaries, noted = await self._summaries({r.id: f"{r.source} - {r.target}" for r in stale}, due)
-                stale = [replace(r, description=summaries.get(r.id, r.description)) for r in stale]
-                tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
-                profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
-                vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
-                done += await self._store.finish_stale("relation", stale, tokens, vectors, summaries, noted)
+        due = await self._due("relation", claimed)
+        for stale in _parts(claimed, due):
+            summaries, noted = await self._summaries({r.id: f"{r.source} - {r.target}" for r in stale}, due)
+            stale = [replace(r, description=summaries.get(r.id, r.description)) for r in stale]
+            tokens = self._tokenizer.count_many([relation_line(r.source, r.target, r.description) for r in stale])
+            profiles = ["\t".join((", ".join(r.keywords), r.source, r.target, r.description)) for r in stale]
+            vectors = await embed_distinct(self._embedder, profiles, self._embedding_batch)
+            done += await self._store.finish_stale("relation", stale, tokens, vectors, summaries, noted)
         return done
 
     async def _due(self, kind: StaleKind, stale: Sequence[StaleEntity | StaleRelation]) -> dict[int, _Due]:
@@ -127,30 +147,31 @@ class Refresher:
         return summaries, noted
 
     @asynccontextmanager
-    async def _leased(self, stale: Sequence[StaleEntity] | Sequence[StaleRelation]) -> AsyncIterator[None]:
-        tokens = list({s.lease_token for s in stale})
-        keeping = asyncio.create_task(self._keep_leases(tokens))
+    async def _lease(self) -> AsyncIterator[UUID]:
+        """A token to claim with: what it holds is kept, and given back on failure, even by a claim that was cut off."""
+        token = uuid4()
+        keeping = asyncio.create_task(self._keep(token))
         try:
-            yield
-        except BaseException:  # a cancelled or failed refresh must not keep the next one waiting for its leases
-            await self._release(tokens)
+            yield token
+        except BaseException:
+            await self._release(token)
             raise
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
 
-    async def _release(self, tokens: Sequence[UUID]) -> None:
+    async def _release(self, token: UUID) -> None:
         try:
-            await self._store.release_stale(tokens)
+            await self._store.release_stale([token])
         except DatabaseError as error:  # the first error matters more; the leases run out by themselves
             logger.warning("could not give stale marks back: %s", error)
 
-    async def _keep_leases(self, tokens: Sequence[UUID]) -> None:
+    async def _keep(self, token: UUID) -> None:
         """A model may take longer than a lease: nobody else shall pay for the same summaries meanwhile."""
         while True:
             await asyncio.sleep(self._store.lease_seconds / 3)
             try:
-                await self._store.extend_stale(tokens)
+                await self._store.extend_stale([token])
             except DatabaseError as error:  # whoever works notices by himself
                 logger.warning("could not prolong leases: %s", error)
 

@@ -138,7 +138,8 @@ class Store:
     ) -> list[ClaimedChunk]:
         """Leases up to `limit` waiting chunks of these documents, or of all. Raises CodeTreeError after an upgrade.
 
-        The worker's own token lets it give back what it claimed, even where a cancelled call never told.
+        The worker's own token lets it give back, or claim again, what it claimed where a lost or cancelled call never
+        told.
         """
         rows = await self._call(
             "claim_chunks", self._code, _list(documents), limit, self._settings.lease_seconds, token or uuid4()
@@ -214,18 +215,20 @@ class Store:
 
     # ------------------------------------------------------------ refresh
 
-    async def claim_stale_entities(self, limit: int) -> list[StaleEntity]:
-        """Leases stale entities and derives them anew."""
+    async def claim_stale_entities(self, limit: int, token: UUID | None = None) -> list[StaleEntity]:
+        """Leases stale entities and derives them anew. As with chunks: what is held with the token is claimed again."""
         rows = await self._call(
-            "claim_stale_entities", self._code, limit, self._settings.lease_seconds, *self._description_limits()
-        )
+            "claim_stale_entities", self._code, limit, self._settings.lease_seconds, token or uuid4(),
+            *self._description_limits(),
+        )  # fmt: skip
         return [StaleEntity(**dict(row)) for row in rows]
 
-    async def claim_stale_relations(self, limit: int) -> list[StaleRelation]:
-        """Leases stale relations and derives them anew."""
+    async def claim_stale_relations(self, limit: int, token: UUID | None = None) -> list[StaleRelation]:
+        """Leases stale relations and derives them anew, as `claim_stale_entities`."""
         rows = await self._call(
-            "claim_stale_relations", self._code, limit, self._settings.lease_seconds, *self._description_limits()
-        )
+            "claim_stale_relations", self._code, limit, self._settings.lease_seconds, token or uuid4(),
+            *self._description_limits(),
+        )  # fmt: skip
         return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
 
     async def stale_notes(self, kind: StaleKind, ids: Sequence[int]) -> list[Notes]:

@@ -85,7 +85,7 @@ begin
         where c.extracted_at is null
           and (p_document is null or c.document_id = any (p_document))
           and (c.retry_at is null or c.retry_at <= now())
-          and (c.lease_until is null or c.lease_until < now())
+          and (c.lease_until is null or c.lease_until < now() or c.lease_token = p_lease_token)
           and not exists (  -- an equal text is extracted, is being worked on, or comes first in this very call
               select from chunk t
               where t.sha256 = c.sha256 and t.headings = c.headings and t.id <> c.id
@@ -105,7 +105,8 @@ begin
     order by t.id;
 end $f$;
 comment on function claim_chunks(text, bigint[], integer, double precision, uuid) is
-    'Leases waiting chunks (of these documents; null: of all) to a worker, who may choose the token; their results are accepted only with the lease token';
+    'Leases waiting chunks (of these documents; null: of all) to a worker, who may choose the token: whoever claims with it again gets what
+he holds. Results are accepted only with the lease token';
 
 -- fail_chunks: records failures; after p_max_attempts a chunk gives up until it is retried by hand
 create or replace function fail_chunks(

@@ -129,26 +129,24 @@ end $f$;
 comment on function derive_again(bigint[], bigint[], integer, integer) is
     'After deletions: removes entities and relations without a source, composes the others again and marks them for refresh';
 
--- lease_stale: the next stale rows of a kind, leased
-create or replace function lease_stale(p_kind text, p_limit integer, p_lease_seconds double precision)
+-- lease_stale: the next stale rows of a kind, leased. Those that are leased with this very token are of a claim whose reply never came.
+create or replace function lease_stale(p_kind text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid)
 returns table (id bigint, version bigint, lease_token uuid)
 language plpgsql
 set search_path from current
 as $f$
-declare
-    v_token constant uuid := gen_random_uuid();
 begin
     return query
     with todo as (
         select s.kind, s.id from stale s
-        where s.kind = p_kind and (s.lease_until is null or s.lease_until < now())
+        where s.kind = p_kind and (s.lease_until is null or s.lease_until < now() or s.lease_token = p_lease_token)
         order by s.id limit p_limit for no key update skip locked
     )
-    update stale s set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = v_token
+    update stale s set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = p_lease_token
     from todo where s.kind = todo.kind and s.id = todo.id
     returning s.id, s.version, s.lease_token;
 end $f$;
-comment on function lease_stale(text, integer, double precision) is 'Leases stale entities or relations to a refreshing worker';
+comment on function lease_stale(text, integer, double precision, uuid) is 'Leases stale entities or relations to a refreshing worker';
 
 -- extend_stale: a refresh that waits for a model keeps its marks
 create or replace function extend_stale(p_lease_token uuid[], p_lease_seconds double precision) returns bigint
@@ -178,7 +176,7 @@ comment on function release_stale(uuid[]) is 'Gives marks back that were claimed
 
 -- claim_stale_entities, claim_stale_relations: leased, composed anew, and what is to be counted and embedded
 create or replace function claim_stale_entities(
-    p_code text, p_limit integer, p_lease_seconds double precision, p_fragments integer, p_tokens integer)
+    p_code text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid, p_fragments integer, p_tokens integer)
 returns table (id bigint, version bigint, lease_token uuid, name text, type text, description text)
 language plpgsql
 set search_path from current
@@ -190,17 +188,17 @@ declare
 begin
     perform raise_unless_current(p_code);
     select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
-    from lease_stale('entity', p_limit, p_lease_seconds) l;
+    from lease_stale('entity', p_limit, p_lease_seconds, p_lease_token) l;
     perform compose_entities(v_id, p_fragments, p_tokens);
     return query
     select e.id, t.version, t.lease_token, e.name, e.type, e.description
     from unnest(v_id, v_version, v_token) as t (id, version, lease_token) join entity e on e.id = t.id order by e.id;
 end $f$;
-comment on function claim_stale_entities(text, integer, double precision, integer, integer) is
+comment on function claim_stale_entities(text, integer, double precision, uuid, integer, integer) is
     'Leases stale entities, derives them anew and returns the text to count and to embed';
 
 create or replace function claim_stale_relations(
-    p_code text, p_limit integer, p_lease_seconds double precision, p_fragments integer, p_tokens integer)
+    p_code text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid, p_fragments integer, p_tokens integer)
 returns table (id bigint, version bigint, lease_token uuid, source text, target text, keywords text[], description text)
 language plpgsql
 set search_path from current
@@ -212,7 +210,7 @@ declare
 begin
     perform raise_unless_current(p_code);
     select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
-    from lease_stale('relation', p_limit, p_lease_seconds) l;
+    from lease_stale('relation', p_limit, p_lease_seconds, p_lease_token) l;
     perform compose_relations(v_id, p_fragments, p_tokens);
     return query  -- ids come in the order of arrival, names do not
     select r.id, t.version, t.lease_token, least(s.name collate "C", g.name collate "C"), greatest(s.name collate "C", g.name collate "C"),
@@ -220,7 +218,7 @@ begin
     from unnest(v_id, v_version, v_token) as t (id, version, lease_token)
     join relation r on r.id = t.id join entity s on s.id = r.source join entity g on g.id = r.target order by r.id;
 end $f$;
-comment on function claim_stale_relations(text, integer, double precision, integer, integer) is
+comment on function claim_stale_relations(text, integer, double precision, uuid, integer, integer) is
     'Leases stale relations, derives them anew and returns the text to count and to embed';
 
 -- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -195,6 +196,17 @@ def test_released_chunks_are_free_at_once(workspace: Workspace) -> None:
     assert workspace.save(*first) == set(), "a lease given back is no lease"
     assert workspace.save(*other) == {other[0].id}
     assert workspace.rows("select sum(attempts) from pgrag.chunk") == [(0,)]
+
+
+def test_whoever_claims_again_with_its_token_gets_what_a_lost_reply_held(workspace: Workspace) -> None:
+    """Else a chunk whose claim was committed, and never told, would be kept by a worker that does not know of it."""
+    workspace.put(document("u", "one", "two", "three"))
+    token = uuid4()
+    lost = workspace.do(workspace.store.claim_chunks(None, 2, token))
+    assert claimed_ids(workspace.do(workspace.store.claim_chunks(None, 2, token))) == claimed_ids(lost)
+    [other] = workspace.claim()
+    assert other.id not in claimed_ids(lost)
+    assert workspace.save(*lost, other) == {*claimed_ids(lost), other.id}
 
 
 def test_waiting_seconds_is_the_time_to_the_next_claim(workspace: Workspace) -> None:

@@ -6,16 +6,23 @@ import asyncio
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
 
 import pytest
+from pydantic import SecretStr
 
+from pgrag.config import Settings
 from pgrag.context import entity_line, relation_line
-from pgrag.errors import CodeTreeError, DimensionError
-from pgrag.records import NewDocument, StaleEntity
+from pgrag.errors import CodeTreeError, DimensionError, ModelError
+from pgrag.pool import open_pool
+from pgrag.records import NewDocument, StaleEntity, StaleRelation
+from pgrag.refresh import BATCH, Refresher
 from pgrag.store import Store
 from tests.migration.support import age_code
 from tests.sql.reference import expected_graph
 from tests.sql.support import (
+    EMBEDDER,
     Workspace,
     at_once,
     document,
@@ -31,6 +38,9 @@ from tests.sql.support import (
     while_open,
     work_off,
 )
+from tests.support.models import WordEmbedder
+
+T = TypeVar("T", StaleEntity, StaleRelation)
 
 
 def year(number: int) -> datetime:
@@ -244,6 +254,79 @@ def test_leases_given_back_can_be_claimed_and_the_marks_stay(workspace: Workspac
     workspace.do(workspace.store.release_stale([s.lease_token for s in stale]))
     assert finish(workspace, stale) == 0
     assert [s.id for s in claim_entities(workspace)] == [s.id for s in stale]
+
+
+def test_whoever_claims_again_with_its_token_gets_what_a_lost_reply_held(workspace: Workspace) -> None:
+    workspace.put(document("u", fact("A", "B", "x")))
+    workspace.work()
+    token = uuid4()
+    for claim in (workspace.store.claim_stale_entities, workspace.store.claim_stale_relations):
+        lost = workspace.do(claim(10, token))
+        assert lost
+        assert workspace.do(claim(10)) == []
+        assert workspace.do(claim(10, token)) == lost
+
+
+@pytest.mark.parametrize("kind", ["entity", "relation"])
+def test_a_refresh_stopped_within_a_claim_leaves_nothing_leased(workspace: Workspace, kind: str) -> None:
+    """Its reply comes too late: the marks are held, and nobody knows of them."""
+    workspace.put(document("u", fact("A", "B", "x")))
+    workspace.work()
+    held = asyncio.Event()
+
+    class Slow(Store):
+        async def claim_stale_entities(self, limit: int, token: UUID | None = None) -> list[StaleEntity]:
+            return await self._told_late("entity", await super().claim_stale_entities(limit, token))
+
+        async def claim_stale_relations(self, limit: int, token: UUID | None = None) -> list[StaleRelation]:
+            return await self._told_late("relation", await super().claim_stale_relations(limit, token))
+
+        async def _told_late(self, claimed: str, rows: list[T]) -> list[T]:
+            if rows and claimed == kind:
+                held.set()
+                await asyncio.sleep(60)
+            return rows
+
+    async def stopped() -> None:
+        settings = Settings(dsn=SecretStr(workspace.dsn))
+        async with open_pool(settings) as pool:
+            store = Slow(pool, settings, EMBEDDER.dimension)
+            refreshing = asyncio.create_task(Refresher(store, EMBEDDER, tokenizer(), 32).run())
+            await asyncio.wait_for(held.wait(), 10)
+            refreshing.cancel()
+            await asyncio.wait([refreshing])
+            assert refreshing.cancelled()
+
+    asyncio.run(stopped())
+    marks = "select count(*), count(lease_token), count(lease_until) from pgrag.stale"
+    assert workspace.rows(marks) == [(3 if kind == "entity" else 1, 0, 0)]
+
+
+def test_one_lane_fails_and_what_the_other_has_under_way_is_kept(workspace: Workspace) -> None:
+    """Its vectors are paid for; it begins nothing new."""
+    workspace.put(document("u", *(mention(f"N{n}") for n in range(3 * BATCH))))
+    workspace.work()
+    both = asyncio.Barrier(2)
+    asked: list[int] = []
+
+    class Half(WordEmbedder):
+        async def embed(self, texts: Any, kind: Any) -> Any:
+            asked.append(len(texts))
+            first = len(asked) == 1
+            await asyncio.wait_for(both.wait(), 10)
+            if first:
+                raise ModelError("gone")
+            await asyncio.sleep(0.2)
+            return await super().embed(texts, kind)
+
+    async def refresh_it(store: Store) -> None:
+        with pytest.raises(ModelError, match="gone"):
+            await Refresher(store, Half(), tokenizer(), BATCH).run()
+
+    run(workspace.dsn, refresh_it)
+    assert asked == [BATCH, BATCH]
+    assert workspace.count("entity_vector") == BATCH
+    assert workspace.rows("select count(*), count(lease_until) from pgrag.stale") == [(2 * BATCH, 0)]
 
 
 def test_refreshers_at_once_never_get_the_same_row(workspace: Workspace) -> None:
