@@ -14,17 +14,17 @@ RELATIONS = "Relations"
 PASSAGES = "Passages"
 LAYER_TOKENS = 32  # of the titles of the layers, and of a code around the context longer than around nothing
 PASSAGE_TOKENS = 4  # of the line ends around a passage, which can take a token more than they took alone
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def entity_line(name: str, type_: str, description: str) -> str:
     """An entity as one line of JSON; the store counts tokens over exactly this."""
-    return json.dumps({"entity": name, "type": type_, "description": description}, ensure_ascii=False) + "\n"
+    return _JSON.encode({"entity": name, "type": type_, "description": description}) + "\n"
 
 
 def relation_line(source: str, target: str, description: str) -> str:
     """A relation as one line of JSON; the store counts tokens over exactly this."""
-    line = {"entity1": source, "entity2": target, "description": description}
-    return json.dumps(line, ensure_ascii=False) + "\n"
+    return _JSON.encode({"entity1": source, "entity2": target, "description": description}) + "\n"
 
 
 def passage_block(number: int, chunk: RetrievedChunk) -> str:

@@ -11,6 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pgrag.errors import UsageError
@@ -79,6 +80,7 @@ def clean_json(value: Any, _depth: int = 0) -> Any:
 # ---------------------------------------------------------------- names
 
 
+@lru_cache(16_384)  # a text names the same again and again
 def name_key(name: str) -> str:
     """The normal form of an entity's name, at most 512 characters: equal keys are one entity.
 

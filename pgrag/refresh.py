@@ -22,7 +22,7 @@ from pgrag.types import Embedder, RefreshReport
 logger = logging.getLogger(__name__)
 
 LANES = 2  # while one waits for a model, the other writes
-BATCH = 256
+BATCH = 128
 SUMMARY_BATCH = 32  # of these: a summary is a model call, and what is written stays if a later batch fails
 
 

@@ -80,9 +80,9 @@ class LLMExtractor:
         answer, parsed = await self._ask("extraction", asked, chunk, forbidden, again=True)
         extraction = parsed.extraction
         for _ in range(self._gleaning):
-            asked = prompts.gleaning_messages(asked, answer, language=language)
+            asked = prompts.gleaning_messages(asked, answer.text, language=language)
             try:
-                answer, more = await self._ask("gleaning", asked, chunk, forbidden)
+                answer, more = await self._ask("gleaning", asked, chunk, forbidden, known_new=not answer.cached)
             except ExtractionError:
                 extraction = _counted(extraction, {"gleaning answer that cannot be read": 1})
                 break
@@ -99,7 +99,8 @@ class LLMExtractor:
         forbidden: frozenset[str],
         *,
         again: bool = False,
-    ) -> tuple[str, ParsedExtraction]:
+        known_new: bool = False,
+    ) -> tuple[ChatResult, ParsedExtraction]:
         """The answer, as it is and as it is read. `again`: a cached one that cannot be read is asked for once more."""
 
         def read(result: ChatResult) -> ParsedExtraction:
@@ -119,12 +120,13 @@ class LLMExtractor:
             schema=prompts.schema("extraction"),
             chunks=() if chunk.id is None else (chunk.id,),
             usable=readable if again else None,
+            known_new=known_new,
         )
         parsed = read(result)
         counts = {f"mended: {reason}": n for reason, n in parsed.mended.items()}
         if not parsed.complete:
             counts["answer cut off: raise max_output_tokens"] = 1
-        return result.text, replace(parsed, extraction=_counted(parsed.extraction, counts))
+        return result, replace(parsed, extraction=_counted(parsed.extraction, counts))
 
 
 def _counted(extraction: Extraction, more: Mapping[str, int]) -> Extraction:

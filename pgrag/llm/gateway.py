@@ -115,6 +115,7 @@ class Gateway:
         chunks: Sequence[int] = (),
         state: str | None = None,
         use_cache: bool = True,
+        known_new: bool = False,
         max_tokens: int | None = None,
         usable: Usable | None = None,
     ) -> ChatResult:
@@ -123,7 +124,7 @@ class Gateway:
         `schema` (a JSON schema, or a pydantic model) asks for JSON of that form where the model can be held to it; the
         text is not checked. `chunks` are the ids of the chunks whose text is sent; the answer goes when they go. With a
         `state` of all texts it is kept only in that state. An empty answer is counted and not kept; a cached one that
-        is not `usable` is asked for again.
+        is not `usable` is asked for again. `known_new` saves looking for what nobody can have asked yet.
         """
         request = _Request(
             purpose,
@@ -138,7 +139,7 @@ class Gateway:
         key = self._key(request)
 
         async def run() -> ChatResult:
-            hit = await self._hit(key, model, usable) if use_cache else None
+            hit = await self._hit(key, model, usable) if use_cache and not known_new else None
             return hit or await self._ask(request, key)
 
         result, own = await self._flights.join((key, use_cache), run)

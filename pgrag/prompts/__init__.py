@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -58,6 +58,7 @@ class Prompt:
         return [{"role": role, "content": Template(text).substitute(fields)} for role, text in texts if text]
 
 
+@cache
 def load(name: Name, language: Language) -> Prompt:
     """One prompt in one language."""
     text = resources.files(__name__).joinpath(f"{name}.{language}.md").read_text("utf-8")
@@ -65,10 +66,11 @@ def load(name: Name, language: Language) -> Prompt:
     return Prompt(name, language, system.strip(), user.strip(), hashlib.sha256(text.encode()).hexdigest())
 
 
-def schema(name: Literal["extraction", "keywords", "judge", "draft"]) -> dict[str, Any]:
-    """The JSON schema of an answer, in the subset that strict structured output takes everywhere."""
+@cache
+def schema(name: Literal["extraction", "keywords", "judge", "draft"]) -> Mapping[str, Any]:
+    """The JSON schema of an answer, in the subset that strict structured output takes everywhere; not to be changed."""
     text = resources.files(__name__).joinpath(f"{name}.schema.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
+    loaded: Mapping[str, Any] = json.loads(text)
     return loaded
 
 

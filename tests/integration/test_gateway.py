@@ -189,6 +189,25 @@ def test_without_the_cache_the_model_is_asked_again(server: OpenAIServer) -> Non
     assert server.counts == {"chat": 2}
 
 
+def test_what_is_known_to_be_new_is_not_looked_for_but_kept(server: OpenAIServer) -> None:
+    class Watched(Memory):
+        looked = 0
+
+        async def get_cached(self, keys: Sequence[str]) -> Mapping[str, str]:
+            self.looked += 1
+            return await super().get_cached(keys)
+
+    cache = Watched()
+
+    async def ask(gateway: Gateway) -> list[bool]:
+        both = await asyncio.gather(chat(gateway, known_new=True), chat(gateway))
+        return [*(result.cached for result in both), (await chat(gateway)).cached]
+
+    assert run(server, ask, cache) == [False, True, True]
+    assert server.counts == {"chat": 1}
+    assert cache.looked == 1, "by the last: the second waits for the first"
+
+
 def test_a_truncated_answer_is_kept_and_says_so(server: OpenAIServer) -> None:
     cache = Memory()
     server.script(Reply("cut in the", finish_reason="length"))
