@@ -10,8 +10,9 @@ context. Models answer at once, and the time in them is taken off: what is left 
 process; both databases are of one embedded PostgreSQL, reached over its socket and removed at the end.
 
 Documents go in by tenths, all sides in turn, one call a tenth. Then each question is asked once unmeasured, and in
-blocks of ten, all sides in turn. Columns: LightRAG over files and over PostgreSQL; pgrag; pgrag without HNSW indexes,
-which are made afterwards and counted in its time; pgrag with all documents in one call. The last two are only filled.
+blocks of ten, all sides in turn. Columns: LightRAG over files and over PostgreSQL; LightRAG over PostgreSQL with all
+documents in one call; pgrag; pgrag without HNSW indexes, which are made afterwards and counted in its time; pgrag with
+all documents in one call. Those in one call and without indexes are only filled.
 The files backend takes most of the time, more with every chunk: --without-files leaves it out. A vector costs more to
 insert as its HNSW index grows from nothing: hence the growth from the first tenth to the last with live indexes.
 
@@ -53,9 +54,12 @@ from peers.lightrag_corpus import write_corpus
 from peers.lightrag_sides import Databases, Process, Sent, counting_server, process
 
 HERE = Path(__file__).resolve().parent
-FILES, POSTGRES, LIVE, AFTER, ONCE = "lightrag files", "lightrag pg", "pgrag", "pgrag index after", "pgrag one call"
-SIDES = (FILES, POSTGRES, LIVE, AFTER, ONCE)
-DATABASES = {POSTGRES: "lightrag", LIVE: "pgrag_live", AFTER: "pgrag_after", ONCE: "pgrag_once"}
+FILES, POSTGRES, POSTGRES_ONCE = "lightrag files", "lightrag pg", "lightrag one call"
+LIVE, AFTER, ONCE = "pgrag", "pgrag index after", "pgrag one call"
+SIDES = (FILES, POSTGRES, POSTGRES_ONCE, LIVE, AFTER, ONCE)
+DATABASES = {
+    POSTGRES: "lightrag", POSTGRES_ONCE: "lightrag_once", LIVE: "pgrag_live", AFTER: "pgrag_after", ONCE: "pgrag_once",
+}  # fmt: skip
 TENTHS, BLOCK = 10, 10
 STRETCH = 30
 
@@ -71,7 +75,7 @@ class Comparison:
         self._databases = databases
         self._uris = uris
         self._quiet = quiet
-        self._asked = [name for name in processes if name not in (AFTER, ONCE)]
+        self._asked = [name for name in processes if name not in (POSTGRES_ONCE, AFTER, ONCE)]
         self.results: Results = {name: {} for name in processes}
 
     def ingest(self, chunks: int) -> None:
@@ -86,7 +90,8 @@ class Comparison:
                 told[name].append(self._do(name, "ingest", uris=tenth))
         self._say("HNSW indexes, and ingest in one call")
         built, building = self._databases.index(DATABASES[AFTER], commands)
-        told[ONCE] = [self._do(ONCE, "ingest", uris=list(self._uris))]
+        for name in (POSTGRES_ONCE, ONCE):
+            told[name] = [self._do(name, "ingest", uris=list(self._uris))]
         self.results[AFTER]["index_ms"] = built * 1000 / chunks
         for name, reports in told.items():
             answers, sents = zip(*reports, strict=True)
@@ -198,10 +203,10 @@ def compare(options: argparse.Namespace) -> Results:
         pgrag = [sys.executable, str(HERE / "lightrag_pgrag.py"), str(scratch)]
         commands = {
             FILES: [*lightrag, "files"],
-            POSTGRES: [*lightrag, "postgres"],
+            **{name: [*lightrag, "postgres"] for name in (POSTGRES, POSTGRES_ONCE)},
             **{name: [*pgrag, dsns[name]] for name in (LIVE, AFTER, ONCE)},
         }
-        variables = {POSTGRES: _variables(dsns[POSTGRES])}
+        variables = {name: _variables(dsns[name]) for name in (POSTGRES, POSTGRES_ONCE)}
         processes = {
             name: stack.enter_context(process(name, commands[name], scratch / f"side-{i}", variables.get(name, {})))
             for i, name in enumerate(SIDES)
@@ -234,9 +239,11 @@ def _variables(dsn: str) -> dict[str, str]:
 def goals(results: Results) -> list[Goal]:
     """What pgrag must reach."""
     lightrag, live, after = results[POSTGRES], results[LIVE], results[AFTER]
+    one_call = results[POSTGRES_ONCE]["ingest_ms"] / results[ONCE]["ingest_ms"]
     return [
         Goal("LightRAG on PostgreSQL / pgrag, p50 of a query", lightrag["p50_ms"] / live["p50_ms"], 15, at_most=False),
         Goal("the same, ingest with live HNSW", lightrag["ingest_ms"] / live["ingest_ms"], 2, at_most=False),
+        Goal("the same, all documents in one call", one_call, 2, at_most=False),
         Goal("the same, ingest and index after", lightrag["ingest_ms"] / after["ingest_ms"], 5, at_most=False),
         Goal("pgrag, last tenth / first tenth, live HNSW", live["growth"], 1.2),
         Goal("the same without the index", after["growth"], 1.2),
@@ -245,17 +252,19 @@ def goals(results: Results) -> list[Goal]:
 
 
 def by_processor(results: Results) -> dict[str, float]:
-    """The first five goals' figures in processor time, which other work on the machine changes less."""
+    """Goals' figures in processor time, which other work on the machine changes less."""
 
-    def total(name: str, of: str) -> float:
-        return float(results[name][f"{of}_client_ms"] + results[name][f"{of}_server_ms"])
+    def ratio(of: str, lightrag: str, pgrag: str) -> float:
+        one, other = (results[name][f"{of}_client_ms"] + results[name][f"{of}_server_ms"] for name in (lightrag, pgrag))
+        return float(one / other)
 
     if not results[POSTGRES]["query_server_ms"]:
         return {}
     return {
-        "query": total(POSTGRES, "query") / total(LIVE, "query"),
-        "ingest": total(POSTGRES, "ingest") / total(LIVE, "ingest"),
-        "ingest, index after": total(POSTGRES, "ingest") / total(AFTER, "ingest"),
+        "query": ratio("query", POSTGRES, LIVE),
+        "ingest": ratio("ingest", POSTGRES, LIVE),
+        "ingest, in one call": ratio("ingest", POSTGRES_ONCE, ONCE),
+        "ingest, index after": ratio("ingest", POSTGRES, AFTER),
         "last / first tenth": float(results[LIVE]["growth_processor"]),
         "without the index": float(results[AFTER]["growth_processor"]),
     }
@@ -351,7 +360,7 @@ def main() -> int:
         query = found[0].figure or 0
         print(f"  the stretch of the first is {STRETCH}: {'met' if query >= STRETCH else 'not met'}")
         told = ", ".join(f"{what} {figure:.2f}" for what, figure in by_processor(results).items())
-        print(f"  the first five by processor time: {told or 'not known here'}")
+        print(f"  by processor time: {told or 'not known here'}")
     return 1 if options.goals and any(goal.met is False for goal in found) else 0
 
 
