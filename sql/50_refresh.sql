@@ -2,11 +2,15 @@
 -- tokens is set to the size in bytes, which no tokenizer exceeds, until refresh has counted.
 
 -- compose: fragments of one description. The newest, then the longest, until p_fragments or p_tokens; told oldest first.
--- A relation's profile holds the names of its ends: those of an entity that gets another name are marked (so: entities first).
+-- A relation's line and profile hold the names of its ends: those of an entity that gets another name have their tokens bounded anew and
+-- are marked (so: entities first).
 create or replace function compose_entities(p_entity bigint[], p_fragments integer, p_tokens integer) returns void
-language sql
+language plpgsql
 set search_path from current
 as $f$
+declare
+    v_relation bigint[];
+begin
     with m as materialized (
         select m.entity_id, m.chunk_id, m.name, m.type, m.description, m.tokens, m.summarised, d.published_at
         from mention m left join chunk c on c.id = m.chunk_id left join document d on d.id = c.document_id
@@ -42,11 +46,18 @@ as $f$
         where e.id = n.entity_id
         returning e.id, e.name <> before.name as renamed
     )
-    select mark_stale('{}', array(
+    select array_agg(r.id order by r.id) into v_relation from (
         select r.id from composed c join relation r on r.source = c.id where c.renamed
         union
-        select r.id from composed c join relation r on r.target = c.id where c.renamed))
-$f$;
+        select r.id from composed c join relation r on r.target = c.id where c.renamed
+    ) r;
+    if v_relation is not null then
+        perform 1 from relation r where r.id = any (v_relation) order by r.id for no key update;
+        update relation r set tokens = line_bytes(array[s.name, t.name, r.description])
+        from entity s, entity t where r.id = any (v_relation) and s.id = r.source and t.id = r.target;
+        perform mark_stale('{}', v_relation);
+    end if;
+end $f$;
 comment on function compose_entities(bigint[], integer, integer) is 'Derives name, type, description and counts of entities from their mentions';
 
 create or replace function compose_relations(p_relation bigint[], p_fragments integer, p_tokens integer) returns void

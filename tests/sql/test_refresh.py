@@ -138,6 +138,19 @@ def test_tokens_before_the_count_are_an_upper_bound(workspace: Workspace) -> Non
     assert tokenizer().count(relation_line(r.source, r.target, r.description)) <= tokens < 400
 
 
+def test_a_longer_spelling_of_an_end_bounds_the_tokens_of_its_relations_at_once(workspace: Workspace) -> None:
+    """Names are shown as they are now: what was counted with the old ones would let a context exceed its budget."""
+    short, long = "bureau of electricity inspection", "BUREAU OF ELECTRICITY INSPECTION"
+    workspace.ingest(document("u", fact(short, "B", "checks", 1)))
+    before = workspace.one("select tokens from pgrag.relation")
+    workspace.put(*(document(f"v{n}", mention(long)) for n in range(2)))
+    workspace.work()
+    assert [e.name for e in claim_entities(workspace)] == [long]
+    needed = tokenizer().count(relation_line("B", long, "checks"))
+    assert before < needed <= workspace.one("select tokens from pgrag.relation")
+    assert workspace.one("select count(*) from pgrag.stale where kind = 'relation'") == 1
+
+
 # ---------------------------------------------------------------- a function of the set
 
 
