@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.sql.support import Workspace, document
 from tests.support import postgres
 from tests.support.plans import Plan, Watched, scans, whole_tables
 from tests.support.skewed import BUSY_RELATION, CHUNKS, EVERY, HUB, skewed_dsn
@@ -231,6 +232,18 @@ def test_the_first_call_decides_no_plan(sessions: Callable[..., Session]) -> Non
         rows, plans = session.search(**session.about(501))
         shapes.add((len(rows), *(plan.shape for plan in plans)))
     assert len(shapes) == 1
+
+
+def test_words_are_looked_up_in_their_index_from_the_first_passage_on(workspace: Workspace) -> None:
+    """A session keeps the plan that it made when there was one: of the whole table it would soon be a slow one."""
+    workspace.put(document("u", "the lighthouse keeper", "a harbour pilot"))
+    session = Watched(workspace.dsn)
+    try:
+        rows, plans = session.run("select chunk_id from pgrag.search_words('{lighthouse}')")
+    finally:
+        session.close()
+    assert len(rows) == 1
+    assert {node.kind for _, node in scans(plans, "chunk_search")} == {"Bitmap Heap Scan", "Bitmap Index Scan"}
 
 
 # ---------------------------------------------------------------- hubs
