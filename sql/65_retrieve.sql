@@ -296,16 +296,16 @@ begin
         ) u
     ), size as materialized (
         select count(*) as n from node
-    ), hop as materialized (
-        select node.i, a.other_id, a.weight from node cross join lateral (
-            select other_id, weight from adjacency where entity_id = node.id order by weight desc, relation_id limit 32) a
-    ), link as materialized (
-        select p.i, m.entity_id from passage p join mention m on m.chunk_id = p.id
     ), linked as materialized (
-        select distinct node.i as a, l.i + size.n as b from link l join node on node.id = l.entity_id cross join size
+        select distinct node.i as a, p.i + size.n as b
+        from passage p cross join lateral (select entity_id from mention where chunk_id = p.id offset 0) m
+        join node on node.id = m.entity_id cross join size
     ), edge as materialized (
         select a, b, w / sum(w) over (partition by a order by b rows between unbounded preceding and unbounded following) as w from (
-            select h.i as a, node.i as b, h.weight::double precision as w from hop h join node on node.id = h.other_id
+            select node.i as a, other.i as b, hop.weight::double precision as w
+            from node cross join lateral (
+                select other_id, weight from adjacency where entity_id = node.id order by weight desc, relation_id limit 32) hop
+            join node other on other.id = hop.other_id
             union all select a, b, 1 from linked
             union all select b, a, 1 from linked
         ) u
@@ -393,19 +393,19 @@ begin
             select w.chunk_id, row_number() over () as place, w.score
             from rank_chunks(p_question, p_word, p_part, p_name, p_lexical, p_nearness) w
             where p_mode = 'mix' or w.chunk_id in (select chunk_id from graph)
-        ), rest as (  -- their vectors are read only where there are not enough others
-            select *, case when (select count(*) from walked) < p_limit then
-                               (select 1 - (embedding <=> p_question) from chunk_vector v where v.chunk_id = g.chunk_id) end as cos
-            from graph g
-        ), placed as (
-            select chunk_id, place, 'pagerank' as channel, score from walked
-            union all
-            select chunk_id, 1000000 + row_number() over (order by cos desc nulls last, items desc, item, chunk_id), why, cos from rest
+            limit p_limit
+        ), rest as (  -- where these are not enough
+            select g.*, 1 - (v.embedding <=> p_question) as cos
+            from (select * from graph where (select count(*) from walked) < p_limit) g left join chunk_vector v using (chunk_id)
+            where not exists (select from walked w where w.chunk_id = g.chunk_id)
         )
-        select row_number() over (order by b.place, chunk_id), chunk_id,
-               (array_agg(score order by p.place) filter (where score is not null))[1]::real, string_agg(distinct channel, '+')
-        from (select chunk_id, min(place) as place from placed group by chunk_id order by 2, 1 limit p_limit) b
-        join placed p using (chunk_id) group by chunk_id, b.place order by 1;
+        select w.place, w.chunk_id, w.score::real,
+               case g.why when 'relation' then 'pagerank+relation' else concat_ws('+', g.why, 'pagerank') end
+        from walked w left join graph g using (chunk_id)
+        union all
+        select (select count(*) from walked) + row_number() over (order by cos desc nulls last, items desc, item, chunk_id), chunk_id, cos::real, why
+        from rest
+        order by 1 limit p_limit;
     else
         return query
         with graph as materialized (

@@ -24,6 +24,7 @@ _LOG_LIMIT = 16 * 1024**2  # bytes; a longer log is set aside at the next start
 _TAIL_LINES = 12
 # what pg_trgm, which finds similar names, calls a letter
 _CTYPE = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
+_DYING = 'lock file "postmaster.pid" already exists'  # in the log of a server that did not start
 
 
 def initialise(site: Site, binaries: Binaries) -> None:
@@ -64,9 +65,6 @@ def initialise(site: Site, binaries: Binaries) -> None:
         os.close(descriptor)
 
 
-DYING = 'lock file "postmaster.pid" already exists'  # in the log of a server that did not start
-
-
 def launch(site: Site, binaries: Binaries, deadline: float) -> None:
     """Start the server, or wait for one that is just starting, recovering or dying. Raises ServerError."""
     with site.lock_file.open("ab") as handle:
@@ -88,7 +86,7 @@ def launch(site: Site, binaries: Binaries, deadline: float) -> None:
         command += ["-w", "-t", str(seconds), "start"]
         inherited = [handle.fileno()]
         result = run(command, site.account, cwd=site.home, timeout=seconds + 30, pass_fds=inherited)
-        if result.returncode != 0 and DYING in _tail(site, logged) and time.monotonic() < deadline:
+        if result.returncode != 0 and _DYING in _tail(site, logged) and time.monotonic() < deadline:
             time.sleep(1)  # one that was just killed was not quite gone when its lock file was looked at
             if _is_stale(site.pid_file, site):
                 site.pid_file.unlink()
