@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -59,12 +60,21 @@ def processor_ms(pid: int) -> float | None:
 
 
 class Wire:
-    """`turns`: how often the client asked and waited for the answer."""
+    """What the client sent: `turns`, how often it asked and waited for the answer, and `sent`, messages by their type.
+
+    Types are the protocol's letters: `P` parse, `B` bind, `E` execute, `S` sync, `Q` query, ...
+    """
 
     def __init__(self) -> None:
         self.dsn = ""
         self.turns = 0
+        self.sent: Counter[str] = Counter()
         self._client_speaks = False
+
+    def reset(self) -> None:
+        """Starts counting again."""
+        self.turns = 0
+        self.sent.clear()
 
     async def from_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Passes on the start-up packet, then message by message."""
@@ -73,6 +83,7 @@ class Wire:
         while True:
             head = await reader.readexactly(5)
             body = await reader.readexactly(struct.unpack("!I", head[1:])[0] - 4)
+            self.sent[head[:1].decode()] += 1
             self.turns += not self._client_speaks
             self._client_speaks = True
             writer.write(head + body)

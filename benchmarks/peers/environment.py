@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, Any
 
 LIGHTRAG = "1.5.7"
 # the stores of its two backends: files, and PostgreSQL
@@ -53,7 +58,7 @@ def peer_python(peer: Peer, directory: Path | None = None) -> Path:
     Raises PeerError when it cannot be made.
     """
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    place = (directory or default_directory()) / f"{peer.name.lower()}-{peer.release}-{version}"
+    place = (directory or default_directory()).absolute() / f"{peer.name.lower()}-{peer.release}-{version}"
     python = place / "bin" / "python"
     ready, wanted = place / READY, "\n".join((*peer.requirements, *CONSTRAINTS))
     if ready.is_file() and ready.read_text("utf-8").startswith(wanted) and _runs(python, peer):
@@ -108,6 +113,50 @@ def run_peer(python: Path, script: Path, arguments: list[str], directory: Path) 
     return _do(command, f"{script.name} failed", directory, peer_variables())
 
 
+class Process:
+    """A process that serves commands (worker.py)."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self._name, self._process, self._errors = name, process, errors
+
+    def do(self, command: str, **details: Any) -> dict[str, Any]:
+        """The answer to a command. Raises PeerError if the process fails."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": command, **details}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._process.wait()  # then it has said why
+            self._errors.seek(0)
+            said = _last_words(self._errors.read()) or "ended without a word"
+            raise PeerError(f"{self._name}, {command}: {said}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@contextmanager
+def process(
+    name: str, command: Sequence[str], variables: dict[str, str], directory: Path | None = None
+) -> Iterator[Process]:
+    """A process with these environment variables, in a directory that is made for it or in this one's; then ended."""
+    if directory:
+        directory.mkdir()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        started = subprocess.Popen(
+            command, cwd=directory, env=variables, stderr=errors, text=True, encoding="utf-8",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            yield Process(name, started, errors)
+        finally:
+            started.kill()
+            started.communicate()
+
+
 def _runs(python: Path, peer: Peer) -> bool:
     try:
         command = [str(python), "-I", "-c", peer.check]
@@ -122,6 +171,10 @@ def _do(command: list[str], failure: str, directory: Path | None = None, env: di
     except OSError as error:
         raise PeerError(f"{failure}: {error.strerror}") from None
     if done.returncode:
-        lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-        raise PeerError(f"{failure}: {' | '.join(lines[-3:])[-1000:] or f'exit {done.returncode}'}")
+        said = _last_words(f"{done.stdout}\n{done.stderr}") or f"exit {done.returncode}"
+        raise PeerError(f"{failure}: {said}")
     return done.stdout
+
+
+def _last_words(said: str) -> str:
+    return " | ".join([line.strip() for line in said.splitlines() if line.strip()][-3:])[-1000:]

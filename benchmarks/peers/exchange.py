@@ -22,6 +22,7 @@ import numpy as np
 from workspace import Entity, Passages, Relation, check_complete, connect, read_entities, read_passages, read_relations
 
 from peers.environment import lightrag_python, run_peer
+from peers.worker import read_lines, write_lines
 from pgrag.embedding import embed_checked, embed_distinct
 
 if TYPE_CHECKING:
@@ -78,12 +79,12 @@ async def lightrag_rankings(
         directory = Path(name)
         passages, known = await asyncio.to_thread(_export, rag, directory)
         asked = [{"question": q, **_levels(q, k)} for q, k in zip(questions, keywords, strict=True)]
-        _write_lines(directory / "questions.jsonl", asked)
+        write_lines(directory / "questions.jsonl", asked)
         await asyncio.to_thread(run_peer, python, SCRIPT, ["plan", name], directory)
         stored = workdir / f"{re.sub(r'[^A-Za-z0-9.]+', '-', embedder.model)}.npz" if workdir else None
         new = await _write_vectors(directory, known, asked, embedder, stored)
         await asyncio.to_thread(run_peer, python, SCRIPT, ["run", name], directory)
-        found = _read(directory / "rankings.json")
+        found = json.loads((directory / "rankings.json").read_text("utf-8"))
     own = sum(not (k.low and k.high) for k in keywords)
     counts = found["counts"] | {"embedded": new, "known": len(known), "question_as_keywords": own}
     return PeerRankings(
@@ -105,9 +106,9 @@ def _export(rag: PgRAG, directory: Path) -> tuple[Passages, dict[str, Floats]]:
         passages = read_passages(connection)
         entities, relations = read_entities(connection), read_relations(connection)
     place = {chunk_id: i for i, chunk_id in enumerate(passages.ids)}
-    _write_lines(directory / "chunks.jsonl", passages.texts)
-    _write_lines(directory / "entities.jsonl", (_entity_row(e, place) for e in entities))
-    _write_lines(directory / "relations.jsonl", (_relation_row(r, place) for r in relations))
+    write_lines(directory / "chunks.jsonl", passages.texts)
+    write_lines(directory / "entities.jsonl", (_entity_row(e, place) for e in entities))
+    write_lines(directory / "relations.jsonl", (_relation_row(r, place) for r in relations))
     known = {_folded(text): vector for text, vector in zip(passages.texts, passages.vectors, strict=True)}
     known |= {_folded(f"{e.name}\n{e.description}"): e.vector for e in entities}
     for r in relations:
@@ -145,7 +146,7 @@ async def _write_vectors(
     stored: Path | None,
 ) -> int:
     """Vectors of all texts that LightRAG will embed; returns how many the workspace did not have."""
-    texts: list[str] = [json.loads(line) for line in (directory / "passages.jsonl").open(encoding="utf-8")]
+    texts: list[str] = read_lines(directory / "passages.jsonl")
     lacking = [text for text in texts if _folded(text) not in known]
     made = _load_vectors(stored)
     if new := [text for text in lacking if text not in made]:
@@ -157,7 +158,7 @@ async def _write_vectors(
     queries = [text for row in asked for text in (row["question"], ", ".join(row["low"]), ", ".join(row["high"]))]
     vectors = dict(zip(queries, await embed_checked(embedder, queries, "query"), strict=True))
     vectors |= {text.strip(): vector for text, vector in vectors.items()}  # LightRAG strips questions
-    _write_lines(directory / "queries.jsonl", vectors)
+    write_lines(directory / "queries.jsonl", vectors)
     np.save(directory / "queries.npy", np.stack(list(vectors.values())))
     return len(lacking)
 
@@ -175,12 +176,3 @@ def _folded(text: str) -> str:
 
 def _uris(passages: Passages, places: Iterable[int]) -> list[str]:
     return list(dict.fromkeys(passages.uris[place] for place in places))
-
-
-def _write_lines(file: Path, rows: Iterable[Any]) -> None:
-    with file.open("w", encoding="utf-8") as out:
-        out.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def _read(file: Path) -> Any:
-    return json.loads(file.read_text("utf-8"))

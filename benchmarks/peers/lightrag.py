@@ -49,9 +49,9 @@ import numpy as np
 from psycopg.conninfo import conninfo_to_dict
 from retrieve import Goal, show_goals
 
-from peers.environment import PeerError, lightrag_python
+from peers.environment import PeerError, Process, lightrag_python, peer_variables, process
 from peers.lightrag_corpus import write_corpus
-from peers.lightrag_sides import Databases, Process, Sent, counting_server, process
+from peers.lightrag_databases import Databases, Sent, counting_server
 
 HERE = Path(__file__).resolve().parent
 FILES, POSTGRES, POSTGRES_ONCE = "lightrag files", "lightrag pg", "lightrag one call"
@@ -208,7 +208,9 @@ def compare(options: argparse.Namespace) -> Results:
         }
         variables = {name: _variables(dsns[name]) for name in (POSTGRES, POSTGRES_ONCE)}
         processes = {
-            name: stack.enter_context(process(name, commands[name], scratch / f"side-{i}", variables.get(name, {})))
+            name: stack.enter_context(
+                process(name, commands[name], peer_variables() | variables.get(name, {}), scratch / f"side-{i}")
+            )
             for i, name in enumerate(SIDES)
             if name != FILES or not options.without_files
         }

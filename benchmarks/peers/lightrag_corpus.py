@@ -7,8 +7,7 @@ the hub, stands in a fifth of all chunks. Equal sizes give equal corpora.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from graphs import CHUNKS_PER_DOCUMENT, FACTS_PER_CHUNK, Graph
 
 from peers.lightrag_models import PASSAGE
+from peers.worker import write_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,10 +42,10 @@ def write_corpus(directory: Path, chunks: int, questions: int) -> list[str]:
         {"uri": f"document-{start:05}.txt", "chunks": passages[start : start + CHUNKS_PER_DOCUMENT]}
         for start in range(0, chunks, CHUNKS_PER_DOCUMENT)
     ]
-    _write_lines(directory / "corpus.jsonl", documents)
+    write_lines(directory / "corpus.jsonl", documents)
     stated = [relation for passage in passages for relation in passage["relations"]]
     chosen = random.choice(len(stated), questions, replace=len(stated) < questions)
-    _write_lines(directory / "questions.jsonl", (_question(stated[number]) for number in chosen))
+    write_lines(directory / "questions.jsonl", (_question(stated[number]) for number in chosen))
     return [str(document["uri"]) for document in documents]
 
 
@@ -86,8 +86,3 @@ def _question(relation: list[Any]) -> dict[str, Any]:
     source, target, keywords, _ = relation
     question = f"How does {source} hang together with {target} in {' and '.join(keywords)}?"
     return {"question": question, "low": [source, target], "high": keywords}
-
-
-def _write_lines(file: Path, rows: Iterable[Any]) -> None:
-    with file.open("w", encoding="utf-8") as out:
-        out.writelines(json.dumps(row) + "\n" for row in rows)

@@ -1,4 +1,4 @@
-"""Models that answer at once from a prepared corpus, and the loop that serves commands: what all sides share.
+"""Models that answer at once from a prepared corpus, and what is counted meanwhile: what all sides share.
 
 Runs in LightRAG's environment as in pgrag's, so it needs numpy and nothing of either. A directory holds
 
@@ -12,38 +12,30 @@ each. Equal texts have equal vectors on all sides, and unrelated ones a cosine o
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import re
-import resource
-import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from peers.worker import Timed, read_lines
+
 DIMENSION = 384
 ANCHOR = 1.75  # length of what all vectors share, against 1 for their own
 THRESHOLD = 0.2  # the cosine below which LightRAG takes a match for noise
 SUMMARY_WORDS = 120
+BETWEEN = "\n\n"  # chunks of a document
 PASSAGE = "Passage {}:"  # begins each chunk: by its number a model's answer is found
 _NUMBER = re.compile(r"Passage (\d+):")
 _WORDS = re.compile(r"\w+")
 
-Command = Callable[..., Awaitable[Mapping[str, Any]]]
 
-
-class Models:
-    """Answers of a language model and vectors, at once. The `seconds` spent here are nobody's own.
-
-    `processor` is how many of them the processor worked.
-    """
+class Models(Timed):
+    """Answers of a language model and vectors, at once."""
 
     def __init__(self, directory: Path) -> None:
         self.documents: dict[str, list[str]] = {}
@@ -55,7 +47,6 @@ class Models:
         shared = np.random.default_rng(0).standard_normal(DIMENSION)
         self._shared = (ANCHOR * shared / np.linalg.norm(shared)).astype(np.float32)
         self._words: dict[str, Any] = {}
-        self.seconds = self.processor = 0.0
         self.calls: Counter[str] = Counter()
         self.embedded: list[str] = []
 
@@ -64,14 +55,6 @@ class Models:
         with self.at_work():
             self.embedded += texts
             return np.stack([self._vector(text) for text in texts])
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Counts the time as that of models."""
-        wall, processor = time.perf_counter(), time.thread_time()
-        yield
-        self.seconds += time.perf_counter() - wall
-        self.processor += time.thread_time() - processor
 
     def passage(self, purpose: str, prompt: str) -> dict[str, Any] | None:
         """What the corpus says of the passage in the prompt; nothing when asked what was left out."""
@@ -126,33 +109,3 @@ class Watch:
             "net": self.net, "processor": self.processor, "calls": self.calls, "embedded": len(self.texts),
             "distinct": len(set(self.texts)),
         }  # fmt: skip
-
-
-def read_lines(file: Path) -> list[Any]:
-    """The values of a file of JSON lines."""
-    with file.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def peak_megabytes() -> float:
-    """The most memory this process has held."""
-    try:  # a process begins with its parent's figure in getrusage
-        status = Path("/proc/self/status").read_text("utf-8")
-        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-    except (OSError, IndexError):
-        unit = 1024 if sys.platform != "darwin" else 1024**2
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
-async def serve(commands: Mapping[str, Command]) -> None:
-    """Does what the lines on standard input say, {do, ...}, and answers each by a line; a failure ends it.
-
-    What libraries print goes to standard error.
-    """
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            details = json.loads(line)
-            answer = await commands[details.pop("do")](**details)
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()

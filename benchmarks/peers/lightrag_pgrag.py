@@ -2,7 +2,7 @@
 
     python lightrag_pgrag.py DIRECTORY DSN
 
-Serves commands (lightrag_models.py) on a workspace of pgrag with default settings. Extraction, gleaning and summaries
+Serves commands (worker.py) on a workspace of pgrag with default settings. Extraction, gleaning and summaries
 go the way to a language model with all that belongs to it (prompts, cache, repetitions, reading the answer); only
 LiteLLM is replaced, by the prepared answers.
 """
@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pydantic import SecretStr
 from server import counting_proxy
 
-from peers.lightrag_models import DIMENSION, THRESHOLD, Models, Watch, peak_megabytes, serve
+from peers.lightrag_models import BETWEEN, DIMENSION, THRESHOLD, Models, Watch
+from peers.worker import peak_megabytes, serve
 from pgrag import Document, PgRAG
 from pgrag.config import Settings
 from pgrag.llm.litellm_models import Model
@@ -32,7 +33,6 @@ from pgrag.migrate import initialise
 from pgrag.types import Keywords
 
 MODEL = "scripted"
-BETWEEN = "\n\n"  # chunks of a document
 
 
 class ScriptedEmbedder:
@@ -95,11 +95,10 @@ class Side:
         self._settings = Settings(dsn=SecretStr(dsn), llm_model=MODEL)
         self._rag = self._pgrag(self._settings)
 
-    async def open(self) -> dict[str, Any]:
+    async def open(self) -> None:
         """Makes an empty workspace."""
         await asyncio.to_thread(initialise, self._settings, ScriptedEmbedder(self._models))
         await self._rag.__aenter__()
-        return {}
 
     async def ingest(self, uris: list[str]) -> dict[str, Any]:
         """Ingests these documents, in one call."""
@@ -159,10 +158,9 @@ class Side:
             "entities": stats.entities, "relations": stats.relations, "vectors": kept, "peak_mb": peak_megabytes(),
         }  # fmt: skip
 
-    async def close(self) -> dict[str, Any]:
+    async def close(self) -> None:
         """Ends it."""
         await self._rag.__aexit__(None, None, None)
-        return {}
 
     def _pgrag(self, settings: Settings) -> PgRAG:
         rag = PgRAG(settings=settings, embedder=ScriptedEmbedder(self._models), chunker=parts)
@@ -175,13 +173,6 @@ def parts(document: Document) -> list[str]:
     return document.body.split(BETWEEN)
 
 
-async def main() -> None:
-    """See the module's docstring."""
-    logging.disable(logging.CRITICAL)  # as on LightRAG's side
-    side = Side(Path(sys.argv[1]), sys.argv[2])
-    names = ("open", "ingest", "ask", "wire", "delete", "measure", "close")
-    await serve({name: getattr(side, name) for name in names})
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    logging.disable(logging.CRITICAL)  # as on LightRAG's side
+    asyncio.run(serve(Side))

@@ -39,6 +39,10 @@ from lightrag.utils import (
     sanitize_text_for_encoding,
 )
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from peers.worker import read_lines, write_lines
+
 MODES = ("mix",)  # any of naive, local, global, hybrid, mix
 TOP_K = 40
 CHUNK_TOP_K = 20
@@ -46,10 +50,10 @@ CHUNK_TOP_K = 20
 
 def plan(directory: Path) -> None:
     """Writes graph.json and passages.jsonl. What LightRAG would refuse or merge is refused or merged, and counted."""
-    chunks = [sanitize_text_for_encoding(text) for text in _read_lines(directory / "chunks.jsonl")]
+    chunks = [sanitize_text_for_encoding(text) for text in read_lines(directory / "chunks.jsonl")]
     counts = dict.fromkeys(("chunks", "entities", "relations", "without_name", "merged", "loops"), 0)
     entities: dict[str, dict[str, Any]] = {}
-    for row in _read_lines(directory / "entities.jsonl"):
+    for row in read_lines(directory / "entities.jsonl"):
         if not (name := normalize_entity_name(row["name"])):
             counts["without_name"] += 1
             continue
@@ -60,7 +64,7 @@ def plan(directory: Path) -> None:
             entity = _merged(known, entity)
         entities[name] = entity
     relations: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in _read_lines(directory / "relations.jsonl"):
+    for row in read_lines(directory / "relations.jsonl"):
         ends = sorted(normalize_entity_name(row[end]) for end in ("source", "target"))
         if not ends[0] or ends[0] == ends[1]:
             counts["loops"] += 1
@@ -89,8 +93,7 @@ def plan(directory: Path) -> None:
     ]
     graph = {"chunks": chunks, "entities": entities, "relations": rows, "counts": counts}
     (directory / "graph.json").write_text(json.dumps(graph), "utf-8")
-    with (directory / "passages.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(text) + "\n" for text in dict.fromkeys(texts))
+    write_lines(directory / "passages.jsonl", dict.fromkeys(texts))
 
 
 def _merged(known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +139,7 @@ SIDES = {"document": "passages", "query": "queries"}
 async def run(directory: Path) -> None:
     """Writes rankings.json."""
     graph = json.loads((directory / "graph.json").read_text("utf-8"))
-    questions = _read_lines(directory / "questions.jsonl")
+    questions = read_lines(directory / "questions.jsonl")
     models = Models(directory)
     with tempfile.TemporaryDirectory(dir=directory, prefix="lightrag-") as storage:
         rag = LightRAG(
@@ -253,13 +256,8 @@ async def _ask(
     return {"rankings": rankings, "ms": times}
 
 
-def _read_lines(file: Path) -> list[Any]:
-    with file.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
 def _read_table(directory: Path, name: str) -> dict[str, np.ndarray]:
-    texts, vectors = _read_lines(directory / f"{name}.jsonl"), np.load(directory / f"{name}.npy")
+    texts, vectors = read_lines(directory / f"{name}.jsonl"), np.load(directory / f"{name}.npy")
     if len(texts) != len(vectors):
         sys.exit(f"{name}.npy has {len(vectors)} rows for {len(texts)} texts")
     return dict(zip(texts, vectors, strict=True))

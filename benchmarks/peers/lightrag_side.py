@@ -2,7 +2,7 @@
 
     python -I lightrag_side.py DIRECTORY files|postgres
 
-Serves commands (lightrag_models.py) on LightRAG with its defaults over one of two backends: NetworkX, NanoVectorDB and
+Serves commands (worker.py) on LightRAG with its defaults over one of two backends: NetworkX, NanoVectorDB and
 JSON files in the current directory, or the PostgreSQL that POSTGRES_* variables name, with plain tables for the graph.
 """
 
@@ -18,9 +18,10 @@ from lightrag import LightRAG, QueryParam
 from lightrag.base import DocStatus
 from lightrag.utils import EmbeddingFunc
 
-sys.path.append(str(Path(__file__).parent))  # last: lightrag.py there must not take the place of the package
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from lightrag_models import DIMENSION, THRESHOLD, Models, Watch, peak_megabytes, serve
+from peers.lightrag_models import BETWEEN, DIMENSION, THRESHOLD, Models, Watch
+from peers.worker import peak_megabytes, serve
 
 POSTGRES = {
     "kv_storage": "PGKVStorage",
@@ -28,7 +29,6 @@ POSTGRES = {
     "graph_storage": "PGTableGraphStorage",
     "doc_status_storage": "PGDocStatusStorage",
 }
-BETWEEN = "\n\n"  # chunks of a document
 
 
 class Side:
@@ -44,10 +44,9 @@ class Side:
         )
         self._inserted = 0
 
-    async def open(self) -> dict[str, Any]:
+    async def open(self) -> None:
         """Makes empty stores."""
         await self._rag.initialize_storages()
-        return {}
 
     async def ingest(self, uris: list[str]) -> dict[str, Any]:
         """Inserts these documents, in one call."""
@@ -99,10 +98,9 @@ class Side:
             "entities": len(nodes), "relations": len(edges), "megabytes": megabytes(), "peak_mb": peak_megabytes(),
         }  # fmt: skip
 
-    async def close(self) -> dict[str, Any]:
+    async def close(self) -> None:
         """Ends it."""
         await self._rag.finalize_storages()
-        return {}
 
 
 def megabytes() -> float:
@@ -140,12 +138,6 @@ def answer(models: Models, prompt: str, *, again: bool) -> str:
     return "\n".join([*rows, "<|COMPLETE|>"])
 
 
-async def main() -> None:
-    """See the module's docstring."""
-    logging.disable(logging.CRITICAL)  # not counted in its time
-    side = Side(Path(sys.argv[1]), sys.argv[2])
-    await serve({name: getattr(side, name) for name in ("open", "ingest", "ask", "delete", "measure", "close")})
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    logging.disable(logging.CRITICAL)  # not counted in its time
+    asyncio.run(serve(Side))

@@ -33,7 +33,6 @@ What the peer's API does not allow, and what differs:
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 import tempfile
@@ -129,7 +128,7 @@ def main() -> int:
         python = peer_python(PEER, options.peers)
         with tempfile.TemporaryDirectory(prefix="pgrag-peer-") as name, own_server(None) as dsn:
             corpus.write(Path(name))
-            figures, asked = asyncio.run(run(corpus, dsn, python, Path(name)))
+            figures, asked = run(corpus, dsn, python, Path(name))
     except (PeerError, PgragError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

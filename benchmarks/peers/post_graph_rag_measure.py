@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from server import counting_proxy
 
-from peers.environment import PeerError, peer_variables
+from peers.environment import Process, peer_variables, process
+from peers.worker import write_lines
 from pgrag import Settings
 from pgrag.embedded.configuration import ADMINISTRATOR, ROLE
 
@@ -92,9 +93,8 @@ class Corpus:
 
     def write(self, directory: Path) -> None:
         """As JSON lines."""
-        for name, rows in (("corpus", self.documents), ("questions", self.questions)):
-            with (directory / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
+        write_lines(directory / "corpus.jsonl", self.documents)
+        write_lines(directory / "questions.jsonl", self.questions)
 
     @property
     def parts(self) -> list[tuple[int, int]]:
@@ -151,53 +151,7 @@ def _words(document: Mapping[str, Any]) -> set[str]:
     return {w.strip(".").lower() for chunk in document["chunks"] for w in chunk["text"].split()} - {""}
 
 
-# ---------------------------------------------------------------- the systems
-
-
-class System:
-    """A worker process."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process, errors: Path) -> None:
-        self._name, self._process, self._errors = name, process, errors
-
-    async def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """Its answer. Raises PeerError when it has none."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
-            await self._process.stdin.drain()
-            line = await self._process.stdout.readline()
-        except (BrokenPipeError, ConnectionResetError):
-            line = b""
-        if not line:
-            await self._process.wait()  # then it has said why
-            said = [s.strip() for s in self._errors.read_text("utf-8", "replace").splitlines() if s.strip()]
-            raise PeerError(f"{self._name} failed to {do}: {' | '.join(said[-2:])[-1000:] or 'it ended'}")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-
-@asynccontextmanager
-async def started(name: str, python: Path, directory: Path) -> AsyncIterator[System]:
-    """A worker, ended at the end."""
-    errors = directory / f"{name}.log"
-    arguments, variables = ["-I"], peer_variables()  # isolated: a module beside it is named after the package
-    if name == "pgrag":  # where that is imported from is the caller's affair
-        arguments = ["-P"]
-        variables = {k: v for k, v in os.environ.items() if not k.startswith("PGRAG_")}
-        variables |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    with errors.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            python, *arguments, WORKER, name, directory, env=variables, limit=2**26,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
-        )  # fmt: skip
-        try:
-            yield System(name, process, errors)
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+# ---------------------------------------------------------------- the measuring
 
 
 def uri_of(dsn: str) -> str:
@@ -205,9 +159,6 @@ def uri_of(dsn: str) -> str:
     values = {k: str(v) for k, v in conninfo_to_dict(dsn).items() if v is not None}
     user, database = values.pop("user"), values.pop("dbname")
     return f"postgresql://{quote(user)}@/{quote(database)}?{urlencode(values)}"
-
-
-# ---------------------------------------------------------------- the measuring
 
 
 @dataclass(slots=True)
@@ -245,45 +196,45 @@ class Asked:
         return float(np.percentile(self.ms, q))
 
 
-async def measure(
-    corpus: Corpus, systems: Mapping[str, System], dsns: Mapping[str, str]
+def measure(
+    corpus: Corpus, systems: Mapping[str, Process], dsns: Mapping[str, str]
 ) -> tuple[dict[str, Figures], list[Asked]]:
     """Everything, the systems in turn."""
     figures = {side: Figures() for side in systems}
     *timed, counted = corpus.parts
     for side, system in systems.items():
-        figures[side].memory_mb["idle"] = (await system.ask("memory"))["mb"]
-        await system.ask("open", dsn=uri_of(dsns[side]), connections=None)
+        figures[side].memory_mb["idle"] = system.do("memory")["mb"]
+        system.do("open", dsn=uri_of(dsns[side]), connections=None)
     for first, end in timed:
         for side, system in systems.items():
-            done = await system.ask("ingest", **{"from": first, "to": end})
+            done = system.do("ingest", first=first, end=end)
             figures[side].blocks.append(done["seconds"] - done["models"])
             figures[side].embedded, figures[side].distinct = done["asked"], done["distinct"]
         _say(f"{end} documents are in")
     for side, system in systems.items():
-        figures[side].memory_mb["ingest"] = (await system.ask("memory"))["mb"]
+        figures[side].memory_mb["ingest"] = system.do("memory")["mb"]
         f = figures[side]
-        f.megabytes, f.entities, f.relations = await asyncio.to_thread(tidy, dsns[side], side)
-    asked = await ask_all(corpus, systems)
+        f.megabytes, f.entities, f.relations = tidy(dsns[side], side)
+    asked = ask_all(corpus, systems)
     for side, system in systems.items():
-        figures[side].memory_mb["queries"] = (await system.ask("memory"))["mb"]
-        await system.ask("close")
+        figures[side].memory_mb["queries"] = system.do("memory")["mb"]
+        system.do("close")
     for side, system in systems.items():
-        figures[side].ingest_requests = await count_requests(system, dsns[side], counted, asked, side)
+        figures[side].ingest_requests = asyncio.run(count_requests(system, dsns[side], counted, asked, side))
     _say("requests are counted")
-    await delete_some(corpus, systems, dsns, figures)
+    delete_some(corpus, systems, dsns, figures)
     return figures, asked
 
 
-async def ask_all(corpus: Corpus, systems: Mapping[str, System]) -> list[Asked]:
+def ask_all(corpus: Corpus, systems: Mapping[str, Process]) -> list[Asked]:
     """All variants in turn for ten questions at a time; the first ten once before, unmeasured."""
     wanted = variants()
     asked = [Asked(v.side, v.name) for v in wanted]
     count = len(corpus.questions)
     for n, start in enumerate((0, *range(0, count, BLOCK))):
         for variant, result in zip(wanted, asked, strict=True):
-            rows = {"from": start, "to": min(start + BLOCK, count)}
-            done = await systems[variant.side].ask("query", variant=variant.options, **rows)
+            end = min(start + BLOCK, count)
+            done = systems[variant.side].do("query", variant=variant.options, first=start, end=end)
             if n:
                 result.ms += done["ms"]
                 result.characters += done["characters"]
@@ -293,48 +244,49 @@ async def ask_all(corpus: Corpus, systems: Mapping[str, System]) -> list[Asked]:
 
 
 async def count_requests(
-    system: System, dsn: str, documents: tuple[int, int], asked: Sequence[Asked], side: str
+    system: Process, dsn: str, documents: tuple[int, int], asked: Sequence[Asked], side: str
 ) -> float:
     """Requests on the wire of each variant's queries, into `asked`; returns those of a chunk ingested.
 
     By one connection, which has done the same before.
     """
+    ask = partial(asyncio.to_thread, system.do)  # the proxy passes on meanwhile
     async with counting_proxy(dsn) as wire:
-        await system.ask("open", dsn=uri_of(wire.dsn), connections=1)
+        await ask("open", dsn=uri_of(wire.dsn), connections=1)
         for variant, result in zip(variants(), asked, strict=True):
             if variant.side == side:
-                await system.ask("query", variant=variant.options, **{"from": 0, "to": COUNTED})
+                await ask("query", variant=variant.options, first=0, end=COUNTED)
                 before = wire.turns
-                await system.ask("query", variant=variant.options, **{"from": 0, "to": COUNTED})
+                await ask("query", variant=variant.options, first=0, end=COUNTED)
                 result.requests = (wire.turns - before) / COUNTED
         first, end = documents[0], min(documents[1], documents[0] + 1 + COUNTED)
-        await system.ask("ingest", **{"from": first, "to": first + 1})
+        await ask("ingest", first=first, end=first + 1)
         before = wire.turns
-        await system.ask("ingest", **{"from": first + 1, "to": end})
+        await ask("ingest", first=first + 1, end=end)
         requests = (wire.turns - before) / ((end - first - 1) * CHUNKS_PER_DOCUMENT)
-        await system.ask("close")
+        await ask("close")
     return requests
 
 
-async def delete_some(
-    corpus: Corpus, systems: Mapping[str, System], dsns: Mapping[str, str], figures: Mapping[str, Figures]
+def delete_some(
+    corpus: Corpus, systems: Mapping[str, Process], dsns: Mapping[str, str], figures: Mapping[str, Figures]
 ) -> None:
     """Deletes documents in turn, and looks for the words that were in no other."""
     last = corpus.parts[-1][0]
     chosen = [last * (2 * i + 1) // (2 * DELETED) for i in range(DELETED)]
     words = {word for number in chosen for word in corpus.only_in(number)}
     for side, system in systems.items():
-        found = await asyncio.to_thread(words_in, dsns[side], words)
+        found = words_in(dsns[side], words)
         figures[side].words_before = len(set().union(*found.values()))
-        await system.ask("open", dsn=uri_of(dsns[side]), connections=None)
+        system.do("open", dsn=uri_of(dsns[side]), connections=None)
     for number in chosen:
         for side, system in systems.items():
-            done = await system.ask("delete", document=number)
+            done = system.do("delete", document=number)
             figures[side].delete_ms.append(done["seconds"] * 1000)
             figures[side].refresh_ms.append(done["refresh"] * 1000)
     for side, system in systems.items():
-        await system.ask("close")
-        found = await asyncio.to_thread(words_in, dsns[side], words)
+        system.do("close")
+        found = words_in(dsns[side], words)
         figures[side].words_after = len(set().union(*found.values()))
         figures[side].remain_in = {table: len(those) for table, those in found.items() if those}
 
@@ -374,15 +326,20 @@ def make_database(dsn: str) -> str:
     return make_conninfo(dsn, dbname=name)
 
 
-async def run(corpus: Corpus, dsn: str, python: Path, directory: Path) -> tuple[dict[str, Figures], list[Asked]]:
+def run(corpus: Corpus, dsn: str, python: Path, directory: Path) -> tuple[dict[str, Figures], list[Asked]]:
     """Starts both systems and measures them."""
-    dsns = {"pgrag": dsn, "peer": await asyncio.to_thread(make_database, dsn)}
-    async with AsyncExitStack() as stack:
+    dsns = {"pgrag": dsn, "peer": make_database(dsn)}
+    # where pgrag is imported from is the caller's affair
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PGRAG_")}
+    own |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    # isolated: a module beside the worker is named after the peer's package
+    started = {"pgrag": ([sys.executable, "-P"], own), "peer": ([str(python), "-I"], peer_variables())}
+    with ExitStack() as stack:
         systems = {
-            side: await stack.enter_async_context(started(side, interpreter, directory))
-            for side, interpreter in (("pgrag", Path(sys.executable)), ("peer", python))
+            side: stack.enter_context(process(side, [*interpreter, str(WORKER), str(directory), side], variables))
+            for side, (interpreter, variables) in started.items()
         }
-        return await measure(corpus, systems, dsns)
+        return measure(corpus, systems, dsns)
 
 
 def _say(text: str) -> None:

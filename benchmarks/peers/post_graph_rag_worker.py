@@ -1,27 +1,24 @@
-"""One side of the comparison with post-graph-rag: a process that does what it is told, a line of JSON at a time.
+"""One side of the comparison with post-graph-rag, in a process of its own (worker.py).
 
-    python post_graph_rag_worker.py pgrag|peer DIRECTORY
+    python post_graph_rag_worker.py DIRECTORY pgrag|peer
 
-It runs in pgrag's environment or in the peer's (environment.py) and imports only what is there. Requests on stdin:
+It runs in pgrag's environment or in the peer's (environment.py) and imports only what is there. Its commands:
 
     {"do": "open", "dsn", "connections"}    connections: at most so many, null: the system's own default
-    {"do": "ingest", "from", "to"}          documents -> seconds, of which in models; texts embedded so far, distinct
-    {"do": "query", "variant", "from", "to"}  -> milliseconds net of models, characters of contexts, passages found
+    {"do": "ingest", "first", "end"}        documents -> seconds, of which in models; texts embedded so far, distinct
+    {"do": "query", "variant", "first", "end"}  -> milliseconds net of models, characters of contexts, passages found
     {"do": "delete", "document"}            -> seconds, and those of making anew what the document had a part in
     {"do": "memory"}                        -> the most that the process has held, in MB
     {"do": "close"}
 
-Each is answered by one line on stdout. DIRECTORY holds corpus.jsonl, {uri, chunks: [{text, entities: [[name, type,
-description]], triples: [[subject, predicate, object, description]]}]}, and questions.jsonl, {question, low, high,
-chunk}. Nothing is generated: both sides get the same extraction, keywords and vectors, at once.
+DIRECTORY holds corpus.jsonl, {uri, chunks: [{text, entities: [[name, type, description]], triples: [[subject,
+predicate, object, description]]}]}, and questions.jsonl, {question, low, high, chunk}. Nothing is generated: both sides
+get the same extraction, keywords and vectors, at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import resource
 import sys
 import time
 import zlib
@@ -30,6 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from peers.worker import Timed, peak_megabytes, read_lines, serve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,8 +43,8 @@ PARAGRAPH = "\n\n"  # between the chunks of a document; both systems are told to
 REALM = "benchmark"
 
 
-class Models:
-    """Instant models: the vector of a text is the sum of fixed ones of its words. Their time is counted."""
+class Models(Timed):
+    """Instant models: the vector of a text is the sum of fixed ones of its words."""
 
     model, dimension, prefixes, cosine_threshold = "words", DIMENSION, ("", ""), 0.0
     label = digest = "benchmark"
@@ -53,31 +54,28 @@ class Models:
         self._extracted: dict[str, dict[str, Any]] = {
             chunk["text"]: chunk for document in corpus for chunk in document["chunks"]
         }
-        self.seconds = 0.0
         self.asked = 0
         self.distinct: set[int] = set()
 
     def vectors(self, texts: Sequence[str]) -> Floats:
         """(len(texts), DIMENSION) unit vectors."""
-        started = time.perf_counter()
-        rows = [
-            self._words[[zlib.crc32(word.encode()) % BUCKETS for word in text.lower().split() or [text]]].sum(0)
-            for text in texts
-        ]
-        found: Floats = np.stack(rows) if rows else np.zeros((0, DIMENSION), np.float32)
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        self.asked += len(texts)
-        self.distinct.update(map(hash, texts))
-        self.seconds += time.perf_counter() - started
-        return found
+        with self.at_work():
+            rows = [
+                self._words[[zlib.crc32(word.encode()) % BUCKETS for word in text.lower().split() or [text]]].sum(0)
+                for text in texts
+            ]
+            found: Floats = np.stack(rows) if rows else np.zeros((0, DIMENSION), np.float32)
+            found /= np.linalg.norm(found, axis=1, keepdims=True)
+            self.asked += len(texts)
+            self.distinct.update(map(hash, texts))
+            return found
 
     def lists(self, texts: Sequence[str]) -> list[list[float]]:
         """The same as a server's answer is read."""
         vectors = self.vectors(texts)
-        started = time.perf_counter()
-        found: list[list[float]] = vectors.tolist()
-        self.seconds += time.perf_counter() - started
-        return found
+        with self.at_work():
+            found: list[list[float]] = vectors.tolist()
+            return found
 
     def extracted(self, text: str) -> dict[str, Any]:
         """What is in a chunk."""
@@ -97,16 +95,15 @@ class Models:
         """Mentions, and facts of two entities."""
         from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
-        started = time.perf_counter()
         found = []
-        for row in (self.extracted(chunk.body.strip()) for chunk in chunks):
-            mentions = tuple(ExtractedMention(*entity) for entity in row["entities"])
-            facts = tuple(
-                ExtractedFact(text, (FactEntity(s, Role.SOURCE), FactEntity(o, Role.TARGET)), (predicate,))
-                for s, predicate, o, text in row["triples"]
-            )
-            found.append(Extraction(mentions, facts))
-        self.seconds += time.perf_counter() - started
+        with self.at_work():
+            for row in (self.extracted(chunk.body.strip()) for chunk in chunks):
+                mentions = tuple(ExtractedMention(*entity) for entity in row["entities"])
+                facts = tuple(
+                    ExtractedFact(text, (FactEntity(s, Role.SOURCE), FactEntity(o, Role.TARGET)), (predicate,))
+                    for s, predicate, o, text in row["triples"]
+                )
+                found.append(Extraction(mentions, facts))
         return found
 
 
@@ -220,15 +217,13 @@ class PostGraphRag:
         await self._rag.initialize()
 
     def _extract(self, text: str, _: Any) -> Any:
-        started = time.perf_counter()
-        row = self._models.extracted(text)
-        entities = [self._package.Entity(name=n, type=t, description=d) for n, t, d in row["entities"]]
-        triples = [
-            self._package.Triple(subject=s, predicate=p, object=o, description=d) for s, p, o, d in row["triples"]
-        ]
-        found = self._package.ExtractionResult(entities=entities, triples=triples)
-        self._models.seconds += time.perf_counter() - started
-        return found
+        with self._models.at_work():
+            row = self._models.extracted(text)
+            entities = [self._package.Entity(name=n, type=t, description=d) for n, t, d in row["entities"]]
+            triples = [
+                self._package.Triple(subject=s, predicate=p, object=o, description=d) for s, p, o, d in row["triples"]
+            ]
+            return self._package.ExtractionResult(entities=entities, triples=triples)
 
     async def ingest(self, documents: Sequence[dict[str, Any]]) -> None:
         """As Side. One after another: its writes must not run at the same time."""
@@ -265,45 +260,28 @@ class PostGraphRag:
 
 
 class Worker:
-    """Answers requests by one side."""
+    """Serves the commands by one side."""
 
-    def __init__(self, side: str, directory: Path) -> None:
-        self._corpus = _read(directory / "corpus.jsonl")
-        self._questions = _read(directory / "questions.jsonl")
+    def __init__(self, directory: Path, side: str) -> None:
+        self._corpus = read_lines(directory / "corpus.jsonl")
+        self._questions = read_lines(directory / "questions.jsonl")
         self._models = Models(self._corpus)
         self._side: Side = Pgrag(self._models) if side == "pgrag" else PostGraphRag(self._models)
+        self.open, self.close = self._side.open, self._side.close
 
-    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """See the module's docstring."""
+    async def ingest(self, first: int, end: int) -> dict[str, Any]:
+        """Documents."""
         models = self._models
-        match request["do"]:
-            case "open":
-                await self._side.open(request["dsn"], request["connections"])
-            case "ingest":
-                models.seconds = 0.0
-                started = time.perf_counter()
-                await self._side.ingest(self._corpus[request["from"] : request["to"]])
-                seconds = time.perf_counter() - started
-                counts = {"asked": models.asked, "distinct": len(models.distinct)}
-                return {"seconds": seconds, "models": models.seconds, **counts}
-            case "query":
-                return await self._query(self._questions[request["from"] : request["to"]], request["variant"])
-            case "delete":
-                started = time.perf_counter()
-                await self._side.delete(self._corpus[request["document"]]["uri"])
-                seconds = time.perf_counter() - started
-                models.seconds = 0.0
-                await self._side.refresh()
-                return {"seconds": seconds, "refresh": time.perf_counter() - started - seconds - models.seconds}
-            case "memory":
-                return {"mb": _peak_memory()}
-            case "close":
-                await self._side.close()
-        return {}
+        models.seconds = 0.0
+        started = time.perf_counter()
+        await self._side.ingest(self._corpus[first:end])
+        seconds = time.perf_counter() - started
+        return {"seconds": seconds, "models": models.seconds, "asked": models.asked, "distinct": len(models.distinct)}
 
-    async def _query(self, rows: Sequence[dict[str, Any]], variant: dict[str, Any]) -> dict[str, Any]:
+    async def query(self, variant: dict[str, Any], first: int, end: int) -> dict[str, Any]:
+        """Questions."""
         times, characters, found = [], [], 0
-        for row in rows:
+        for row in self._questions[first:end]:
             self._models.seconds = 0.0
             started = time.perf_counter()
             context = await self._side.query(row, variant)
@@ -312,34 +290,19 @@ class Worker:
             found += row["chunk"] in context
         return {"ms": times, "characters": characters, "found": found}
 
+    async def delete(self, document: int) -> dict[str, Any]:
+        """A document, and what it leaves to do."""
+        started = time.perf_counter()
+        await self._side.delete(self._corpus[document]["uri"])
+        seconds = time.perf_counter() - started
+        self._models.seconds = 0.0
+        await self._side.refresh()
+        return {"seconds": seconds, "refresh": time.perf_counter() - started - seconds - self._models.seconds}
 
-def _peak_memory() -> float:
-    """In MB. What getrusage() says where there is no /proc counts the process that started this one."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = status.read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def _read(file: Path) -> list[dict[str, Any]]:
-    with file.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-async def serve(worker: Worker, replies: Any) -> None:
-    """Until stdin ends. An error is an answer, and ends it."""
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        reply = await worker.answer(json.loads(line))
-        print(json.dumps(reply), file=replies, flush=True)
-
-
-def main() -> None:
-    """See the module's docstring."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
-        os.dup2(2, 1)  # what a library prints is no reply
-        asyncio.run(serve(Worker(sys.argv[1], Path(sys.argv[2])), replies))
+    async def memory(self) -> dict[str, Any]:
+        """Of this process."""
+        return {"mb": peak_megabytes()}
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(serve(Worker))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.server import counting_proxy
 from pgrag import Document, Filter, Mode
 from pgrag.context import entity_line, relation_line
 from pgrag.errors import UsageError
@@ -17,7 +18,6 @@ from pgrag.evaluate.results import Gold, Question
 from pgrag.tokens import Tokenizer
 from tests.cli.command import assert_error, pgrag
 from tests.support.postgres import Postgresql, create_database, drop_database
-from tests.support.proxy import counting_proxy
 from tests.support.rag import ask, ingest, open_rag, with_rag
 
 SEARCHING = [mode for mode in Mode if mode is not Mode.BYPASS]

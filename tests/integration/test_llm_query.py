@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.server import counting_proxy
 from pgrag import Document, PgRAG
 from pgrag.errors import ModelError, UsageError
 from pgrag.prompts import as_text
@@ -19,7 +20,6 @@ from pgrag.tokens import Tokenizer
 from pgrag.types import Keywords
 from tests.support.llm import Brain, enclosed, llm_rag, purpose_of, think, using
 from tests.support.openai_server import OpenAIServer, Reply, Request
-from tests.support.proxy import counting_proxy
 from tests.support.rag import count, rows
 
 QUESTION = "Who hired Birch?"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.server import counting_proxy
 from pgrag import Document, Keywords, Mode, PgRAG
 from pgrag.errors import DatabaseError, ExitCode, ModelError, UsageError
 from pgrag.keywords import search_terms
@@ -20,7 +21,6 @@ from pgrag.tokens import Tokenizer
 from pgrag.types import Extraction, QueryResult
 from tests.support.models import FixedKeywords, WordEmbedder
 from tests.support.postgres import Postgresql, create_database, drop_database
-from tests.support.proxy import counting_proxy
 from tests.support.rag import ask, capitals, extractor, ingest, open_rag, rows, with_rag
 
 DOCUMENTS = [

@@ -1,25 +1,21 @@
-"""What the comparison with LightRAG runs on: a PostgreSQL that counts statements, and a process for each side."""
+"""What the comparison with LightRAG runs on: a PostgreSQL that counts statements, with a database for each side."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from server import own_server
 
-from peers.environment import PeerError, peer_variables
 from pgrag.embedded.configuration import ADMINISTRATOR, DATABASE
 
 RESETS = "^(select pg_advisory_unlock_all|close all|unlisten|reset all)"  # what asyncpg sends when a connection rests
@@ -149,58 +145,3 @@ def counting_server() -> Iterator[Databases]:
                 databases.close()
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-class Process:
-    """A side in a process of its own, which serves commands (lightrag_models.py)."""
-
-    def __init__(self, name: str, command: Sequence[str], directory: Path, variables: Mapping[str, str]) -> None:
-        self.name = name
-        directory.mkdir()
-        self._log = directory / "stderr"
-        with self._log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command, cwd=directory, env={**peer_variables(), **variables}, stderr=errors, text=True,
-                encoding="utf-8", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
-
-    def do(self, command: str, **details: Any) -> dict[str, Any]:
-        """The answer to a command. Raises PeerError if the process fails."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps({"do": command, **details}) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._failure(command) from None
-        if not (line := self._process.stdout.readline()):
-            raise self._failure(command)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def end(self) -> None:
-        """Ends the process."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def _failure(self, command: str) -> PeerError:
-        self._process.wait(30)
-        lines = [line.strip() for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        return PeerError(f"{self.name}, {command}: {' | '.join(lines[-3:])[-1000:] or 'ended without a word'}")
-
-
-@contextmanager
-def process(name: str, command: Sequence[str], directory: Path, variables: Mapping[str, str]) -> Iterator[Process]:
-    """A process, ended at the end."""
-    started = Process(name, command, directory, variables)
-    try:
-        yield started
-    finally:
-        started.end()
