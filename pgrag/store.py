@@ -232,8 +232,10 @@ class Store:
         return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
 
     async def stale_notes(self, kind: StaleKind, ids: Sequence[int]) -> list[Notes]:
-        """What a summary of each of these entities or relations is made of; none for those without new notes."""
-        rows = await self._call("stale_notes", kind, list(ids), self._settings.description_fragments)
+        """What a summary of each of these is made of, where there are new notes, and all may be enough for one."""
+        s = self._settings
+        limits = s.description_fragments, s.summary_fragments, s.summary_above_tokens
+        rows = await self._call("stale_notes", kind, list(ids), *limits)
         return [Notes(**dict(row)) for row in rows]
 
     async def finish_stale(

@@ -232,9 +232,10 @@ end $f$;
 comment on function claim_stale_relations(text, integer, double precision, uuid, integer, integer) is
     'Leases stale relations, derives them anew and returns the text to count and to embed';
 
--- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest;
--- note_ids are those of mentions or of facts
-create or replace function stale_notes(p_kind text, p_id bigint[], p_fragments integer)
+-- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest; note_ids are those of
+-- mentions or of facts. Most have a note or two: those that cannot have p_min_notes, nor p_min_tokens (a token has a byte at least), are
+-- left out before anything is put in order.
+create or replace function stale_notes(p_kind text, p_id bigint[], p_fragments integer, p_min_notes integer, p_min_tokens integer)
 returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
 language sql stable
 set search_path from current
@@ -245,11 +246,14 @@ as $f$
         union all
         select f.relation_id, f.id, f.chunk_id, f.text, f.strength, f.summarised
         from fact f where p_kind = 'relation' and f.relation_id = any (p_id)
+    ), long as (
+        select owner from source group by owner
+        having bool_or(summarised) or count(*) >= p_min_notes or sum(octet_length(note) + octet_length('(2000-01-01) ')) > p_min_tokens
     ), note as (
         select s.owner, s.note, max(d.published_at) as published_at,
                row_number() over (partition by s.owner order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
                                   max(s.strength) desc, length(s.note) desc, s.note collate "C") as n
-        from source s left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
+        from source s join long using (owner) left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
         where s.note <> ''
         group by s.owner, s.note having not bool_or(s.summarised)
     ), kept as materialized (
@@ -267,8 +271,9 @@ as $f$
            array(select distinct i.chunk_id from noted i where i.owner = o.id and i.chunk_id is not null)
     from owner o order by o.id
 $f$;
-comment on function stale_notes(text, bigint[], integer) is
-    'For summaries of entities or relations: the last one and the notes it does not hold, oldest first, with the sources of both';
+comment on function stale_notes(text, bigint[], integer, integer, integer) is
+    'For summaries of entities or relations: the last one and the notes it does not hold, oldest first, with the sources of both; of those
+that may have so many notes or tokens';
 
 -- finish_stale: writes what was made of marks whose version has not moved and clears them; the others are free again at once
 create or replace function finish_stale(

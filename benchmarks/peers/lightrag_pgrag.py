@@ -109,13 +109,17 @@ class Side:
             raise RuntimeError(f"pgrag ingested {report} of {len(uris)} documents")
         return watch.report()
 
-    async def ask(self, numbers: list[int]) -> dict[str, Any]:
-        """The context of each of these questions: what it took (`Watch`), and its characters."""
+    async def ask(self, numbers: list[int], plain: bool = False) -> dict[str, Any]:
+        """The context of each of these questions: what it took (`Watch`), and its characters.
+
+        plain: passages in LightRAG's order, by vectors alone.
+        """
+        options: dict[str, Any] = {"chunk_ranking": "vector", "lexical": 0.0} if plain else {}
         found = []
         for row in (self._models.questions[number] for number in numbers):
             keywords = Keywords(tuple(row["low"]), tuple(row["high"]))
             with Watch(self._models) as watch:
-                result = await self._rag.query(row["question"], keywords=keywords, only_context=True)
+                result = await self._rag.query(row["question"], keywords=keywords, only_context=True, **options)
             context = result.context
             if row["low"][0] not in context:
                 raise RuntimeError(f"pgrag found no context of {row['question']!r}: {context[:200]}")

@@ -125,6 +125,23 @@ def test_a_relation_tells_the_strongest_statement_among_equal_dates(workspace: W
     run(workspace.dsn, work, description_fragments=2)
 
 
+def test_notes_are_read_where_they_may_be_enough_for_a_summary(workspace: Workspace) -> None:
+    """8 notes, or 1,200 tokens, of which each has a byte at least; the date before a note counts."""
+    told = {"seven": ["n"] * 7, "eight": ["n"] * 8, "short": ["x" * 560] * 2, "long": ["x" * 600] * 2}
+    workspace.put(
+        *(
+            document(f"{name}{n}", mention(name, "", f"{text} {n}"), published_at=year(2000))
+            for name, texts in told.items()
+            for n, text in enumerate(texts)
+        )
+    )
+    workspace.work()
+    found = workspace.do(workspace.store.stale_notes("entity", [e.id for e in claim_entities(workspace)]))
+    names = dict(workspace.rows("select id, name from pgrag.entity"))
+    assert {names[notes.id]: len(notes.notes) for notes in found} == {"eight": 8, "long": 2}
+    assert all(note.startswith("(2000-01-01) ") for notes in found for note in notes.notes)
+
+
 def test_tokens_before_the_count_are_an_upper_bound(workspace: Workspace) -> None:
     workspace.put(document("u", fact("Ünïcødé 東京", 'B"\\\t', '東京 ist größer als "das" 🏯 \\ alles', 1)))
     workspace.work()
