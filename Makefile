@@ -21,7 +21,7 @@ demo: $(VENV)/.local
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-model: $(VENV)/.model
 	@$(BIN)/python -m pytest tests/model $(ARGS)

@@ -52,7 +52,8 @@ begin
         select r.id from composed c join relation r on r.target = c.id where c.renamed
     ) r;
     if v_relation is not null then
-        perform 1 from relation r where r.id = any (v_relation) order by r.id for no key update;
+        select array_agg(r.id) into v_relation  -- without those that a deletion takes away meanwhile
+        from (select id from relation where id = any (v_relation) order by id for no key update) r;
         update relation r set tokens = line_bytes(array[s.name, t.name, r.description])
         from entity s, entity t where r.id = any (v_relation) and s.id = r.source and t.id = r.target;
         perform mark_stale('{}', v_relation);
