@@ -256,11 +256,9 @@ async def measure(
         floors = {scan: Clock(scans[scan][0].get_server_pid()) for scan in SCANS}
         rows: dict[Variant, list[list[int]]] = {variant: [] for variant in variants}
         for measured, (of_hub, block) in product((False, True), _blocks(questions, about_hub)):
-            for scan in SCANS if not of_hub else ():
-                clock = floors[scan] if measured else Clock(pid)
-                for question in block:
-                    with clock.lap():
-                        await scans[scan][1].fetchrow(HalfVector(question.vectors[scan.vector]))
+            for question, scan in product(block, SCANS) if not of_hub else ():  # in turn, as a search makes them
+                with (floors[scan] if measured else Clock(pid)).lap():
+                    await scans[scan][1].fetchrow(HalfVector(question.vectors[scan.vector]))
             for variant in variants:
                 clock = (hub_clocks if of_hub else clocks)[variant] if measured else Clock(pid)
                 for question in block:
