@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
@@ -245,20 +245,25 @@ class Clock:
 async def measure(
     settings: Settings, questions: Sequence[Question], about_hub: Sequence[Question], variants: Sequence[Variant]
 ) -> list[Measured]:
-    """All bare scans and all variants in turn for ten questions each, so that what slows the machine slows them all."""
+    """All bare scans and all variants in turn for ten questions each, so that what slows the machine slows them all.
+
+    The scans of a question follow each other in one session, as within a search.
+    """
     wire = await count_requests(settings, questions[:3], variants)
-    async with open_pool(settings.model_copy(update={"pool_size": 1})) as pool:
+    one = settings.model_copy(update={"pool_size": 1})
+    async with open_pool(one) as pool, bare_scans(settings, SCANS) as (connection, scans):
         store = Store(pool, settings, DIMENSION)
         pid = await pool.fetchval("select pg_backend_pid()")
-        scans = {scan: await prepare_scan(settings, scan) for scan in SCANS}
+        efs = {scan: await breadth(connection, settings, scan) for scan in SCANS}
         clocks = {variant: Clock(pid) for variant in variants}
         hub_clocks = {variant: Clock(pid) for variant in variants}
-        floors = {scan: Clock(scans[scan][0].get_server_pid()) for scan in SCANS}
+        floors = {scan: Clock(connection.get_server_pid()) for scan in SCANS}
         rows: dict[Variant, list[list[int]]] = {variant: [] for variant in variants}
         for measured, (of_hub, block) in product((False, True), _blocks(questions, about_hub)):
-            for question, scan in product(block, SCANS) if not of_hub else ():  # in turn, as a search makes them
+            for question, scan in product(block, SCANS) if not of_hub else ():
+                await connection.execute(f"set hnsw.ef_search = {efs[scan]}")
                 with (floors[scan] if measured else Clock(pid)).lap():
-                    await scans[scan][1].fetchrow(HalfVector(question.vectors[scan.vector]))
+                    await scans[scan].fetchrow(HalfVector(question.vectors[scan.vector]))
             for variant in variants:
                 clock = (hub_clocks if of_hub else clocks)[variant] if measured else Clock(pid)
                 for question in block:
@@ -269,8 +274,6 @@ async def measure(
                         rows[variant].append(
                             [sum(r["layer"] == x for r in found) for x in ("entity", "relation", "chunk")]
                         )
-        for connection, _ in scans.values():
-            await connection.close()
     results = []
     for v, clock in clocks.items():
         p50, p95 = (float(x) for x in np.percentile(clock.wall, [50, 95]))
@@ -302,27 +305,32 @@ def _floor(clocks: Mapping[Scan, Clock], scans: Sequence[Scan]) -> tuple[float, 
     return sum(float(np.median(clocks[scan].wall)) for scan in scans), None if None in cpu else sum(c or 0 for c in cpu)
 
 
-async def prepare_scan(settings: Settings, scan: Scan, *, exact: bool = False) -> tuple[Any, Any]:
-    """A connection and, on it, the bare scan of an index (or of the whole table) as a prepared statement of one row."""
+@asynccontextmanager
+async def bare_scans(
+    settings: Settings, scans: Sequence[Scan], *, exact: bool = False
+) -> AsyncIterator[tuple[Any, dict[Scan, Any]]]:
+    """A connection and, on it, bare scans of indexes (or of whole tables) as prepared statements of one row.
+
+    hnsw.ef_search is to be set before each.
+    """
     assert settings.dsn is not None, "a DSN is needed"
     connection = await asyncpg.connect(settings.dsn.get_secret_value())
-    await prepare_connection(connection)
-    ef = await breadth(connection, settings, scan)
-    avoided = "enable_indexscan" if exact else "enable_seqscan"
-    for setting in (
-        f"hnsw.ef_search = {ef}",
-        "jit = off",
-        "plan_cache_mode = force_generic_plan",
-        f"{avoided} = off",
-    ):
-        await connection.execute(f"set {setting}")
-    table, row = f"{quoted(settings.schema_name)}.{scan.kind}_vector", f"{scan.kind}_id"
-    distance = f"embedding {await connection.fetchval(OPERATOR)} $1"
-    statement = await connection.prepare(
-        f"select count(*), array_agg({row}), array_agg(distance) "  # noqa: S608 - names of our tables
-        f"from (select {row}, {distance} as distance from {table} order by {distance} limit {scan.limit}) s"
-    )
-    return connection, statement
+    try:
+        await prepare_connection(connection)
+        avoided = "enable_indexscan" if exact else "enable_seqscan"
+        for setting in ("jit = off", "plan_cache_mode = force_generic_plan", f"{avoided} = off"):
+            await connection.execute(f"set {setting}")
+        distance = f"embedding {await connection.fetchval(OPERATOR)} $1"
+        statements = {}
+        for scan in scans:
+            table, row = f"{quoted(settings.schema_name)}.{scan.kind}_vector", f"{scan.kind}_id"
+            statements[scan] = await connection.prepare(
+                f"select count(*), array_agg({row}), array_agg(distance) "  # noqa: S608 - names of our tables
+                f"from (select {row}, {distance} as distance from {table} order by {distance} limit {scan.limit}) s"
+            )
+        yield connection, statements
+    finally:
+        await connection.close()
 
 
 async def breadth(connection: Any, settings: Settings, scan: Scan) -> int:
@@ -357,21 +365,19 @@ async def measure_recall(settings: Settings, questions: Sequence[Question]) -> l
     for scan in (ENTITIES, RELATIONS, FACTS_NEAR, CHUNKS):
         bare = replace(scan, limit=SEEDS)
         vectors = [HalfVector(q.vectors[scan.vector]) for q in questions]
-        connection, statement = await prepare_scan(settings, bare, exact=True)
-        exact = [max((await statement.fetchrow(vector))[2]) for vector in vectors]
-        await connection.close()
-        connection, statement = await prepare_scan(settings, bare)
-        shipped = await breadth(connection, settings, scan)
+        async with bare_scans(settings, [bare], exact=True) as (_, statements):
+            exact = [max((await statements[bare].fetchrow(vector))[2]) for vector in vectors]
         recall, p50 = {}, {}
-        for ef in sorted({*EFS, shipped}):
-            await connection.execute(f"set hnsw.ef_search = {ef}")
-            times, shares = [], []
-            for vector, last in zip(vectors, exact, strict=True):
-                started = time.perf_counter()
-                row = await statement.fetchrow(vector)
-                times.append((time.perf_counter() - started) * 1000)
-                shares.append(sum(distance <= last for distance in row[2]) / SEEDS)
-            recall[ef], p50[ef] = float(np.mean(shares)), float(np.median(times))
-        await connection.close()
+        async with bare_scans(settings, [bare]) as (connection, statements):
+            shipped = await breadth(connection, settings, scan)
+            for ef in sorted({*EFS, shipped}):
+                await connection.execute(f"set hnsw.ef_search = {ef}")
+                times, shares = [], []
+                for vector, last in zip(vectors, exact, strict=True):
+                    started = time.perf_counter()
+                    row = await statements[bare].fetchrow(vector)
+                    times.append((time.perf_counter() - started) * 1000)
+                    shares.append(sum(distance <= last for distance in row[2]) / SEEDS)
+                recall[ef], p50[ef] = float(np.mean(shares)), float(np.median(times))
         results.append(Recall(scan.kind, shipped, recall, p50))
     return results
