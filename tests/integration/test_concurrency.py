@@ -183,7 +183,8 @@ def test_a_document_deleted_while_it_is_extracted_does_not_come_back(words_dsn: 
 def test_a_text_changed_while_it_is_extracted_keeps_only_the_new(words_dsn: str) -> None:
     async def run() -> None:
         held = Held(capitals)
-        async with open_rag(words_dsn, extracts=held) as rag, open_rag(words_dsn) as other:
+        # by one worker: another would take the new text, and hold it as well
+        async with open_rag(words_dsn, extracts=held, workers=1) as rag, open_rag(words_dsn) as other:
             task = asyncio.create_task(rag.ingest([Document("a", "Alder knows Birch.")]))
             await held.called.wait()
             await other.ingest([Document("a", "Cedar knows Dogwood.")])
