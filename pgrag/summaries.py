@@ -38,11 +38,7 @@ class Summariser:
 
     def due(self, notes: Sequence[str]) -> bool:
         """Whether these notes are too many or too long to stand as they are."""
-        if len(notes) >= self._min_notes:
-            return True
-        if sum(len(note.encode()) for note in notes) <= self._min_tokens:  # every token has a byte at least
-            return False
-        return sum(self._tokenizer.count_many(notes)) > self._min_tokens
+        return len(notes) >= self._min_notes or sum(self._tokenizer.count_many(notes)) > self._min_tokens
 
     async def summarise(self, subject: str, notes: Sequence[str], chunks: Sequence[int]) -> str:
         """One description from notes, old to new; `chunks` are the ids of the chunks behind them.

@@ -143,7 +143,7 @@ comment on function derive_again(bigint[], bigint[], integer, integer) is
 
 -- lease_stale: the next stale rows of a kind, leased. Those that are leased with this very token are of a claim whose reply never came.
 create or replace function lease_stale(p_kind text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid)
-returns table (id bigint, version bigint, lease_token uuid)
+returns table (id bigint, version bigint)
 language plpgsql
 set search_path from current
 as $f$
@@ -156,7 +156,7 @@ begin
     )
     update stale s set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = p_lease_token
     from todo where s.kind = todo.kind and s.id = todo.id
-    returning s.id, s.version, s.lease_token;
+    returning s.id, s.version;
 end $f$;
 comment on function lease_stale(text, integer, double precision, uuid) is 'Leases stale entities or relations to a refreshing worker';
 
@@ -196,15 +196,14 @@ as $f$
 declare
     v_id bigint[];
     v_version bigint[];
-    v_token uuid[];
 begin
     perform raise_unless_current(p_code);
-    select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
+    select array_agg(l.id), array_agg(l.version) into v_id, v_version
     from lease_stale('entity', p_limit, p_lease_seconds, p_lease_token) l;
     perform compose_entities(v_id, p_fragments, p_tokens);
     return query
-    select e.id, t.version, t.lease_token, e.name, e.type, e.description
-    from unnest(v_id, v_version, v_token) as t (id, version, lease_token) join entity e on e.id = t.id order by e.id;
+    select e.id, t.version, p_lease_token, e.name, e.type, e.description
+    from unnest(v_id, v_version) as t (id, version) join entity e on e.id = t.id order by e.id;
 end $f$;
 comment on function claim_stale_entities(text, integer, double precision, uuid, integer, integer) is
     'Leases stale entities, derives them anew and returns the text to count and to embed';
@@ -218,16 +217,15 @@ as $f$
 declare
     v_id bigint[];
     v_version bigint[];
-    v_token uuid[];
 begin
     perform raise_unless_current(p_code);
-    select array_agg(l.id), array_agg(l.version), array_agg(l.lease_token) into v_id, v_version, v_token
+    select array_agg(l.id), array_agg(l.version) into v_id, v_version
     from lease_stale('relation', p_limit, p_lease_seconds, p_lease_token) l;
     perform compose_relations(v_id, p_fragments, p_tokens);
     return query  -- ids come in the order of arrival, names do not
-    select r.id, t.version, t.lease_token, least(s.name collate "C", g.name collate "C"), greatest(s.name collate "C", g.name collate "C"),
+    select r.id, t.version, p_lease_token, least(s.name collate "C", g.name collate "C"), greatest(s.name collate "C", g.name collate "C"),
            r.keywords, r.description
-    from unnest(v_id, v_version, v_token) as t (id, version, lease_token)
+    from unnest(v_id, v_version) as t (id, version)
     join relation r on r.id = t.id join entity s on s.id = r.source join entity g on g.id = r.target order by r.id;
 end $f$;
 comment on function claim_stale_relations(text, integer, double precision, uuid, integer, integer) is

@@ -14,11 +14,13 @@ create or replace function find_graph(
 returns table (layer text, n bigint, id bigint, score real, why text, tokens integer)
 language plpgsql stable rows 200
 set search_path from current
+set hnsw.ef_search = 100
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $f$
 #variable_conflict use_column
 begin
+    perform set_config('hnsw.ef_search', least(1000, greatest(2 * p_top_k, search_breadth(100, 'entity_vector', 'relation_vector')))::text, true);
     return query
     with recursive near as materialized (
         select entity_id, cos, row_number() over (order by cos desc, entity_id) as n
@@ -374,11 +376,15 @@ create or replace function find_chunks(
 returns table (n bigint, chunk_id bigint, score real, why text)
 language plpgsql stable rows 20
 set search_path from current
+set hnsw.ef_search = 100
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $f$
 #variable_conflict use_column
 begin
+    if p_mode = 'naive' or p_ranking <> 'pagerank' then  -- rank_chunks has its own
+        perform set_config('hnsw.ef_search', least(1000, greatest(2 * p_limit, search_breadth(100, 'chunk_vector')))::text, true);
+    end if;
     if p_mode = 'naive' then
         return query
         select row_number() over (order by cos desc, chunk_id), chunk_id, cos::real, 'vector'
@@ -451,7 +457,6 @@ returns table (layer text, rank bigint, id bigint, name text, type text, target 
                start_char integer, end_char integer)
 language plpgsql stable
 set search_path from current
-set hnsw.ef_search = 100
 set pg_trgm.similarity_threshold = .5
 set plan_cache_mode = force_generic_plan
 set jit = off
@@ -484,7 +489,6 @@ begin
         return;
     end if;
     if p_mode <> 'naive' then
-        perform set_config('hnsw.ef_search', least(1000, greatest(2 * p_top_k, search_breadth(100, 'entity_vector', 'relation_vector')))::text, true);
         select coalesce(array_agg(g.id order by g.n) filter (where layer = 'entity'), '{}'),
                array_agg(g.score order by g.n) filter (where layer = 'entity'),
                array_agg(g.why order by g.n) filter (where layer = 'entity'),
@@ -496,7 +500,6 @@ begin
         from find_graph(p_low, p_high, p_keys, p_similar, p_mode, p_top_k, p_threshold, p_degree_cap, p_hops,
                         floor(v_share * p_entity_tokens)::integer, floor(v_share * p_relation_tokens)::integer) g;
     end if;
-    perform set_config('hnsw.ef_search', least(1000, greatest(2 * p_chunk_top_k, search_breadth(100, 'chunk_vector')))::text, true);
     return query
     select 'entity', f.n, e.id, e.name, e.type, null, null::text[], e.description, null::real, e.tokens, f.score, f.why,
            null::bigint, null, null, null::integer, null::text[], null::integer, null::integer, null::integer
