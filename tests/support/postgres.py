@@ -60,7 +60,7 @@ class Postgresql(testing.postgresql.Postgresql):  # type: ignore[misc]
         "--locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C --lc-ctype=C.UTF-8",
         postgres_args="-h 127.0.0.1 -F -c synchronous_commit=off -c full_page_writes=off -c logging_collector=off "
         "-c max_connections=200 -c shared_buffers=128MB -c jit=off -c random_page_cost=1.1 "
-        "-c max_wal_size=2GB -c shared_preload_libraries=pg_stat_statements",
+        "-c max_wal_size=2GB -c autovacuum=off -c shared_preload_libraries=pg_stat_statements",
         boot_timeout=60,
     )
 
