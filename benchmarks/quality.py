@@ -1,6 +1,7 @@
 """Which passages are found: every set, ready-made or keyless extraction, pgrag beside exact search and LightRAG.
 
     python benchmarks/quality.py DIRECTORY... [--extraction both|keyless|graph] [--peer] [--keep] [--goals] [--json]
+                                 [--vectors FILE] [--against FILE] [--record FILE]
 
 Each set (see sets.py) is ingested into a workspace of its own in the database of PGRAG_DSN, or the embedded server:
 with the names and sentences of the keyless extractor, and where an LLM's extraction comes with the set, with that too
@@ -17,6 +18,10 @@ with the names and sentences of the keyless extractor, and where an LLM's extrac
 Columns: recall@2, @5, @10, share of questions with all gold in 5, median and 95th percentile of a search in ms (of
 LightRAG: its own search, in memory), then what the default finds more in 5 than the system of the line, question by
 question, with its 95 % bootstrap interval (* if that excludes 0). Recall@5 by kind of question follows.
+
+--record keeps what was found as a baseline (see baseline.py), --against compares with one: the gain in recall@5 of each
+set, question by question, with its interval, and how many questions' first ten passages changed. With --goals the mean
+gain of the default over the sets must not be below -.005, and none of them significantly negative.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ limit_blas_threads()
 
 import numpy as np  # noqa: E402 - after the threads are limited
 import psycopg  # noqa: E402
+from baseline import Row, compare, missed, read_baseline, record, show_comparison  # noqa: E402
 from peers.exchange import lightrag_rankings  # noqa: E402
 from psycopg import sql  # noqa: E402
 from rankings import exact_rankings, recalls  # noqa: E402
@@ -94,11 +100,15 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one system found: `recall` (questions, 3) at 2, 5 and 10; `milliseconds` of each search, if it was timed."""
+    """What one system found: `recall` (questions, 3) at 2, 5 and 10; `milliseconds` of each search, if it was timed.
+
+    `found` are the ids of the passages of each question, best first.
+    """
 
     system: str
     recall: Any
     milliseconds: Sequence[float] = ()
+    found: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,7 @@ class Result:
     name: str
     extraction: str
     ingested: Ingested
-    kinds: tuple[str, ...]
+    questions: tuple[Question, ...]
     systems: Mapping[str, Measured]
     notes: tuple[str, ...] = field(default=())
 
@@ -144,7 +154,7 @@ async def ask(
             found[system].append(list(dict.fromkeys(chunk.uri for chunk in retrieval.chunks)))
             times[system].append(retrieval.timings["search"] * 1000)
     gold = [question.gold for question in questions]
-    return {system: Measured(system, recalls(found[system], gold), times[system]) for system in systems}
+    return {s: Measured(s, recalls(found[s], gold), times[s], found[s]) for s in systems}
 
 
 async def exact(rag: PgRAG, questions: Sequence[Question], embedder: RememberingEmbedder) -> dict[str, Measured]:
@@ -162,7 +172,7 @@ async def measure(directory: Path, extraction: str, options: argparse.Namespace)
     """One set with one extraction, in its own workspace."""
     evaluation = load_set(directory)
     questions = evaluation.questions
-    embedder = RememberingEmbedder()
+    embedder = RememberingEmbedder(options.vectors)
     workspace = workspace_of(directory, extraction)
     async with PgRAG(
         workspace=workspace,
@@ -188,7 +198,7 @@ async def measure(directory: Path, extraction: str, options: argparse.Namespace)
             systems["lightrag"] = Measured("lightrag", found, peer.milliseconds["mix"])
             notes = (f"lightrag: {', '.join(f'{name} {count:g}' for name, count in peer.counts.items())}",)
         systems |= await ask(rag, questions, keywords, {**PGRAG, VECTOR: {"chunk_ranking": "vector"}})
-    return Result(directory.name, extraction, ingested, tuple(q.kind for q in questions), systems, notes)
+    return Result(directory.name, extraction, ingested, tuple(questions), systems, notes)
 
 
 def rows(result: Result) -> Iterable[tuple[str, Measured]]:
@@ -202,7 +212,7 @@ def show(result: Result) -> None:
     print(
         f"\n{result.name}, {result.extraction}: {i.passages} passages, {i.entities} entities, {i.relations} relations, "
         f"{i.facts} facts, {i.megabytes:.0f} MB; {i.seconds:.0f} s ({i.seconds_per_100:.1f} s per 100), "
-        f"peak memory {i.peak_memory_mb:.0f} MB; {len(result.kinds)} questions"
+        f"peak memory {i.peak_memory_mb:.0f} MB; {len(result.questions)} questions"
     )
     names = f"{'R@2':>6} {'R@5':>6} {'R@10':>6} {'all@5':>6} {'p50 ms':>7} {'p95 ms':>7}"
     print(f"{'system':14} {names}  default finds more in 5")
@@ -215,8 +225,8 @@ def show(result: Result) -> None:
         all_in_5 = np.mean(found.recall[:, 1] >= 1)
         line = f"{system:14} {at[0]:6.3f} {at[1]:6.3f} {at[2]:6.3f} {all_in_5:6.2f}{milliseconds}"
         print(f"{line}  {'' if system == DEFAULT else difference}".rstrip())
-    kinds = np.array(result.kinds)
-    if len(set(result.kinds)) > 1:
+    kinds = np.array([question.kind for question in result.questions])
+    if len(set(kinds)) > 1:
         print("R@5 by kind    " + "  ".join(f"{kind} ({np.sum(kinds == kind)})" for kind in sorted(set(kinds))))
         for system, found in rows(result):
             by_kind = (f"{found.recall[kinds == kind, 1].mean():.3f}" for kind in sorted(set(kinds)))
@@ -244,6 +254,12 @@ def missed_goals(results: Iterable[Result]) -> list[str]:
     return missed
 
 
+def as_row(result: Result) -> Row:
+    """One set as a row of a baseline."""
+    gold = [sorted(question.gold) for question in result.questions]
+    return Row(result.name, result.extraction, gold, {s: m.found for s, m in result.systems.items() if s in PGRAG})
+
+
 def as_json(result: Result) -> dict[str, Any]:
     """One set: means, and the advantage of the default over each system."""
     systems = {
@@ -268,6 +284,9 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="use what an earlier run ingested")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--goals", action="store_true", help="exit 1 when a goal is missed")
+    parser.add_argument("--vectors", type=Path, metavar="FILE", help="keep the vectors of all texts there")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with this baseline")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep what was found as a baseline")
     arguments = parser.parse_args()
     results = []
     for directory in arguments.sets:
@@ -276,12 +295,18 @@ def main() -> int:
             results.append(asyncio.run(measure(directory, extraction, arguments)))
             if not arguments.json:
                 show(results[-1])
-    missed = missed_goals(results)
+    found = [as_row(result) for result in results]
+    if arguments.record:
+        record(arguments.record, found)
+    changes = compare(read_baseline(arguments.against), found) if arguments.against else []
+    misses = missed_goals(results) + missed(changes)
     if arguments.json:
-        print(json.dumps({"sets": [as_json(result) for result in results], "missed": missed}, indent=2))
-    elif missed:
-        print("\n" + "\n".join(missed))
-    return 1 if arguments.goals and missed else 0
+        sets = [as_json(result) for result in results]
+        print(json.dumps({"sets": sets, "against": [asdict(c) for c in changes], "missed": misses}, indent=2))
+    else:
+        show_comparison(changes)
+        print("\n".join(misses))
+    return 1 if arguments.goals and misses else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,19 +80,33 @@ class Relation:
 
 
 class RememberingEmbedder(KeylessEmbedder):
-    """The keyless embedder, which embeds the texts of a question once for all that ask for them."""
+    """The keyless embedder, which embeds a text once: for all that ask, and with a `file` in all runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
+        """`file` is an SQLite database, made if need be; one run at a time may write into it."""
         super().__init__()
-        self._known: dict[str, Floats] = {}
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        self._known = sqlite3.connect(file or ":memory:", isolation_level=None)
+        self._known.execute("pragma synchronous = off")
+        self._known.execute("create table if not exists vector (key blob primary key, value blob) without rowid")
 
     async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Floats:
         """As KeylessEmbedder."""
-        if kind == "passage":
-            return await super().embed(texts, kind)
-        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
-            self._known.update(zip(new, await super().embed(new, kind), strict=True))
-        return np.stack([self._known[text] for text in texts])
+        keys = {text: hashlib.sha256(f"{self.model}\0{kind}\0{text}".encode()).digest() for text in texts}
+        found = self._find(keys.values())
+        if new := [text for text, key in keys.items() if key not in found]:
+            made = {keys[t]: v.tobytes() for t, v in zip(new, await super().embed(new, kind), strict=True)}
+            self._known.execute("begin")
+            self._known.executemany("insert or ignore into vector values (?, ?)", made.items())
+            self._known.execute("commit")
+            found |= made
+        vectors = [np.frombuffer(found[keys[text]], np.float32) for text in texts]
+        return np.stack(vectors) if vectors else np.zeros((0, self.dimension), np.float32)
+
+    def _find(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        rows = (self._known.execute("select key, value from vector where key = ?", [key]).fetchone() for key in keys)
+        return {row[0]: row[1] for row in rows if row}
 
 
 def workspace_of(directory: Path, extraction: str) -> str:
