@@ -335,7 +335,7 @@ async def bare_scans(
 
 async def breadth(connection: Any, settings: Settings, scan: Scan) -> int:
     """The ef_search that the workspace uses for the scan."""
-    wanted = f"select {quoted(settings.schema_name)}.search_breadth(100, variadic $1)"
+    wanted = f"select {quoted(settings.schema_name)}.search_breadth(variadic $1)"
     return max(scan.ef, await connection.fetchval(wanted, list(scan.tables)))
 
 

@@ -1,9 +1,129 @@
 -- Entities and relations are functions of the set of their mentions and facts: never of arrival order, ids or worker.
 -- tokens is set to the size in bytes, which no tokenizer exceeds, until refresh has counted.
 
--- compose: fragments of one description. The newest, then the longest, until p_fragments or p_tokens; told oldest first.
--- A relation's line and profile hold the names of its ends: those of an entity that gets another name have their tokens bounded anew and
--- are marked (so: entities first).
+-- notes_of: what is said of entities (p_kind 'entity': the descriptions of their mentions) or relations ('relation': their facts), or only
+-- by these mentions or facts, where p_source lists them.
+create or replace function notes_of(p_kind text, p_owner bigint[], p_source bigint[] default null)
+returns table (owner bigint, id bigint, chunk_id bigint, note text, strength real, tokens integer, summarised boolean)
+language sql stable rows 100
+set search_path from current
+as $f$
+    select m.entity_id, m.id, m.chunk_id, m.description, 0, m.tokens, m.summarised
+    from mention m where p_kind = 'entity' and p_source is null and m.entity_id = any (p_owner)
+    union all
+    select m.entity_id, m.id, m.chunk_id, m.description, 0, m.tokens, m.summarised
+    from mention m where p_kind = 'entity' and m.id = any (p_source)
+    union all
+    select f.relation_id, f.id, f.chunk_id, f.text, f.strength, f.tokens, f.summarised
+    from fact f where p_kind = 'relation' and p_source is null and f.relation_id = any (p_owner)
+    union all
+    select f.relation_id, f.id, f.chunk_id, f.text, f.strength, f.tokens, f.summarised
+    from fact f where p_kind = 'relation' and f.id = any (p_source)
+$f$;
+comment on function notes_of(text, bigint[], bigint[]) is
+    'What is said of entities or relations: all of it, or what the listed mentions or facts say';
+
+-- fragments: what a description is made of, in the order in which it is taken: by hand, the newest, the strongest, the longest. Without a
+-- list of sources those that a summary holds are left out. total: tokens up to and with a fragment.
+create or replace function fragments(p_kind text, p_owner bigint[], p_source bigint[] default null)
+returns table (owner bigint, note text, published_at timestamptz, n bigint, tokens integer, total bigint)
+language sql stable rows 100
+set search_path from current
+as $f$
+    select owner, note, published_at, row_number() over taken, tokens, sum(tokens) over (taken rows unbounded preceding)
+    from (
+        select s.owner, s.note, max(d.published_at) as published_at, max(s.tokens) as tokens, max(s.strength) as strength,
+               bool_or(s.chunk_id is null) as by_hand
+        from notes_of(p_kind, p_owner, p_source) s
+        left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
+        where s.note <> '' group by s.owner, s.note having p_source is not null or not bool_or(s.summarised)
+    ) distinct_note
+    window taken as (partition by owner order by by_hand desc, published_at desc nulls last, strength desc, length(note) desc,
+                     note collate "C")
+$f$;
+comment on function fragments(text, bigint[], bigint[]) is
+    'The fragments of descriptions of entities or relations, in the order in which they are taken';
+
+-- describe: descriptions: fragments until there are p_fragments or p_tokens, told oldest first. tokens bounds those of the description in a
+-- context line: parts are counted; joints, dates and what JSON escapes are allowed for.
+create or replace function describe(
+    p_kind text, p_owner bigint[], p_source bigint[] default null, p_fragments integer default 50, p_tokens integer default 1200)
+returns table (owner bigint, description text, tokens bigint)
+language sql stable rows 100
+set search_path from current
+as $f$
+    select owner, description, tokens + octet_length(to_json(description)::text) - octet_length(description)
+    from (
+        select owner, string_agg(dated(note, published_at), E'\n' order by published_at nulls first, n) as description,
+               sum(tokens + 16) as tokens
+        from fragments(p_kind, p_owner, p_source) where n <= p_fragments and (total <= p_tokens or n = 1) group by owner
+    ) described
+$f$;
+comment on function describe(text, bigint[], bigint[], integer, integer) is
+    'Descriptions of entities or relations, of all that is said of them or of what the listed mentions or facts say';
+
+-- name_entities: what is written by hand, else most often, else first in the alphabet; type null where none is told
+create or replace function name_entities(p_entity bigint[], p_mention bigint[] default null)
+returns table (id bigint, name text, type text, mentions bigint)
+language sql stable rows 100
+set search_path from current
+as $f$
+    with said as materialized (
+        select m.entity_id, m.chunk_id, m.name, m.type from mention m where p_mention is null and m.entity_id = any (p_entity)
+        union all
+        select m.entity_id, m.chunk_id, m.name, m.type from mention m where m.id = any (p_mention)
+    ), names as (
+        select distinct on (entity_id) entity_id, name from said group by entity_id, name
+        order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, name collate "C"
+    ), types as (
+        select distinct on (entity_id) entity_id, type from said where type <> '' group by entity_id, type
+        order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, type collate "C"
+    ), counts as (
+        select entity_id, count(distinct chunk_id) as mentions from said group by entity_id
+    )
+    select n.entity_id, n.name, t.type, c.mentions from names n join counts c using (entity_id) left join types t using (entity_id)
+$f$;
+comment on function name_entities(bigint[], bigint[]) is
+    'Name, type and number of passages of entities, by all mentions or by the listed ones';
+
+create or replace function relation_keywords(p_relation bigint[], p_fact bigint[] default null)
+returns table (relation_id bigint, keywords text[])
+language sql stable rows 100
+set search_path from current
+as $f$
+    select relation_id, array_agg(distinct keyword collate "C" order by keyword collate "C")
+    from (
+        select f.relation_id, f.keywords from fact f where p_fact is null and f.relation_id = any (p_relation)
+        union all
+        select f.relation_id, f.keywords from fact f where f.id = any (p_fact)
+    ) said cross join unnest(said.keywords) as keyword
+    group by relation_id
+$f$;
+comment on function relation_keywords(bigint[], bigint[]) is 'Keywords of relations, by all facts or by the listed ones';
+
+-- weigh_relations: one text counts once, however often and wherever it says it; sums of doubles are exact, so their order does not matter
+create or replace function weigh_relations(p_relation bigint[], p_chunk bigint[] default null)
+returns table (relation_id bigint, weight double precision)
+language sql stable rows 100
+set search_path from current
+as $f$
+    select relation_id, sum(strength::double precision)
+    from (
+        select said.relation_id, c.sha256, max(said.strength) as strength
+        from (
+            select f.relation_id, f.chunk_id, f.strength from fact f where p_chunk is null and f.relation_id = any (p_relation)
+            union all
+            select f.relation_id, f.chunk_id, f.strength from fact f where f.chunk_id = any (p_chunk) and f.relation_id is not null
+        ) said left join chunk c on c.id = said.chunk_id
+        group by said.relation_id, c.sha256
+    ) text_said
+    group by relation_id
+$f$;
+comment on function weigh_relations(bigint[], bigint[]) is
+    'Weights of relations by all facts, or of all relations that the listed chunks state by what these state';
+
+-- compose_entities: a relation's line and profile hold the names of its ends: those of an entity that gets another name have their tokens
+-- bounded anew and are marked (so: entities first).
 create or replace function compose_entities(p_entity bigint[], p_fragments integer, p_tokens integer) returns void
 language plpgsql
 set search_path from current
@@ -11,39 +131,14 @@ as $f$
 declare
     v_relation bigint[];
 begin
-    with m as materialized (
-        select m.entity_id, m.chunk_id, m.name, m.type, m.description, m.tokens, m.summarised, d.published_at
-        from mention m left join chunk c on c.id = m.chunk_id left join document d on d.id = c.document_id
-        where m.entity_id = any (p_entity)
-    ), names as (
-        select distinct on (entity_id) entity_id, name
-        from m group by entity_id, name
-        order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, name collate "C"
-    ), types as (
-        select distinct on (entity_id) entity_id, type
-        from m where type <> '' group by entity_id, type
-        order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, type collate "C"
-    ), fragments as (
-        select entity_id, description, published_at,
-               row_number() over w as n, sum(tokens) over (w rows unbounded preceding) as total
-        from (
-            select entity_id, description, max(published_at) as published_at, max(tokens) as tokens, bool_or(chunk_id is null) as by_hand
-            from m where description <> '' group by entity_id, description having not bool_or(summarised)
-        ) f
-        window w as (partition by entity_id order by by_hand desc, published_at desc nulls last, length(description) desc, description collate "C")
-    ), descriptions as (
-        select entity_id, string_agg(dated(description, published_at), E'\n' order by published_at nulls first, n) as description
-        from fragments where n <= p_fragments and (total <= p_tokens or n = 1) group by entity_id
-    ), counts as (
-        select entity_id, count(distinct chunk_id) as mentions from m group by entity_id
-    ), composed as (
+    with composed as (
         update entity e
-        set name = n.name, type = coalesce(t.type, ''), description = concat_ws(E'\n', e.summary, d.description), mentions = c.mentions,
+        set name = n.name, type = coalesce(n.type, ''), description = concat_ws(E'\n', e.summary, d.description), mentions = n.mentions,
             degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
-            tokens = line_bytes(array[n.name, t.type, concat_ws(E'\n', e.summary, d.description)])
-        from names n join counts c using (entity_id) join entity before on before.id = n.entity_id
-        left join types t using (entity_id) left join descriptions d using (entity_id)
-        where e.id = n.entity_id
+            tokens = line_bytes(array[n.name, n.type, concat_ws(E'\n', e.summary, d.description)])
+        from name_entities(p_entity) n join entity before using (id)
+        left join describe('entity', p_entity, null, p_fragments, p_tokens) d on d.owner = n.id
+        where e.id = n.id
         returning e.id, e.name <> before.name as renamed
     )
     select array_agg(r.id order by r.id) into v_relation from (
@@ -59,41 +154,20 @@ begin
         perform mark_stale('{}', v_relation);
     end if;
 end $f$;
-comment on function compose_entities(bigint[], integer, integer) is 'Derives name, type, description and counts of entities from their mentions';
+comment on function compose_entities(bigint[], integer, integer) is
+    'Derives name, type, description and counts of entities from their mentions';
 
 create or replace function compose_relations(p_relation bigint[], p_fragments integer, p_tokens integer) returns void
 language plpgsql
 set search_path from current
 as $f$
 begin
-    with f as materialized (
-        select f.relation_id, f.chunk_id, f.text, f.keywords, f.strength, f.tokens, f.summarised, c.sha256, d.published_at
-        from fact f left join chunk c on c.id = f.chunk_id left join document d on d.id = c.document_id
-        where f.relation_id = any (p_relation)
-    ), weights as (  -- one text counts once, however often and wherever it says it
-        select relation_id, sum(strength::double precision) as weight  -- exact, so the order does not matter
-        from (select relation_id, sha256, max(strength) as strength from f group by relation_id, sha256) t group by relation_id
-    ), words as (
-        select relation_id, array_agg(distinct keyword collate "C" order by keyword collate "C") as keywords
-        from f cross join unnest(f.keywords) as keyword group by relation_id
-    ), fragments as (
-        select relation_id, text, published_at,
-               row_number() over w as n, sum(tokens) over (w rows unbounded preceding) as total
-        from (
-            select relation_id, text, max(published_at) as published_at, max(tokens) as tokens, max(strength) as strength,
-                   bool_or(chunk_id is null) as by_hand
-            from f group by relation_id, text having not bool_or(summarised)
-        ) t
-        window w as (partition by relation_id
-                     order by by_hand desc, published_at desc nulls last, strength desc, length(text) desc, text collate "C")
-    ), descriptions as (
-        select relation_id, string_agg(dated(text, published_at), E'\n' order by published_at nulls first, n) as description
-        from fragments where n <= p_fragments and (total <= p_tokens or n = 1) group by relation_id
-    )
     update relation r
     set keywords = coalesce(k.keywords, '{}'), description = concat_ws(E'\n', r.summary, d.description), weight = w.weight,
         tokens = line_bytes(array[s.name, t.name, concat_ws(E'\n', r.summary, d.description)])
-    from weights w left join descriptions d using (relation_id) left join words k using (relation_id), entity s, entity t
+    from weigh_relations(p_relation) w
+    left join describe('relation', p_relation, null, p_fragments, p_tokens) d on d.owner = w.relation_id
+    left join relation_keywords(p_relation) k using (relation_id), entity s, entity t
     where r.id = w.relation_id and s.id = r.source and t.id = r.target;
 
     insert into adjacency as a (entity_id, relation_id, other_id, weight)
@@ -171,7 +245,8 @@ as $f$
     )
     select count(*) from kept
 $f$;
-comment on function extend_stale(uuid[], double precision) is 'Prolongs the refresh leases with these tokens; returns how many marks are still held';
+comment on function extend_stale(uuid[], double precision) is
+    'Prolongs the refresh leases with these tokens; returns how many marks are still held';
 
 -- release_stale: gives leases back at once (an interrupted refresh); the marks stay
 create or replace function release_stale(p_lease_token uuid[]) returns bigint
@@ -240,23 +315,12 @@ language sql stable
 set search_path from current
 as $f$
     with source as materialized (
-        select m.entity_id as owner, m.id, m.chunk_id, m.description as note, 0 as strength, m.summarised
-        from mention m where p_kind = 'entity' and m.entity_id = any (p_id)
-        union all
-        select f.relation_id, f.id, f.chunk_id, f.text, f.strength, f.summarised
-        from fact f where p_kind = 'relation' and f.relation_id = any (p_id)
+        select * from notes_of(p_kind, p_id)
     ), long as (
         select owner from source group by owner
         having bool_or(summarised) or count(*) >= p_min_notes or sum(octet_length(note) + octet_length('(2000-01-01) ')) > p_min_tokens
-    ), note as (
-        select s.owner, s.note, max(d.published_at) as published_at,
-               row_number() over (partition by s.owner order by bool_or(s.chunk_id is null) desc, max(d.published_at) desc nulls last,
-                                  max(s.strength) desc, length(s.note) desc, s.note collate "C") as n
-        from source s join long using (owner) left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
-        where s.note <> ''
-        group by s.owner, s.note having not bool_or(s.summarised)
     ), kept as materialized (
-        select * from note where n <= p_fragments
+        select * from fragments(p_kind, array(select owner from long)) where n <= p_fragments
     ), noted as materialized (
         select owner, s.id, s.chunk_id from source s left join kept k using (owner, note) where k.n is not null or s.summarised
     ), owner as (

@@ -42,16 +42,17 @@ $f$;
 comment on function word_scores(tsvector, integer, text[], double precision[], integer[], double precision) is
     'BM25 of a chunk for words, over all of them and over those of each of up to four parts of a question';
 
--- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose
--- frequencies sum to p_budget at most; the rarest in any case) and others with two of the next three words.
+-- search_words: the best chunks by BM25 among at most 2 * p_budget candidates: those with one of the rarest words (whose frequencies sum
+-- to p_budget at most; the rarest in any case) and others with two of the next three words. With p_chunk only these chunks, and all of
+-- them that have one of the words, with the idf of the whole workspace.
 -- p_part: of each word the parts of the question it stands in, a bit for each of up to four; part is then the best share that the
 -- chunk has of what any chunk has for one of them (0 to 1; 0 without parts), and counts as much as the share for the whole.
-create or replace function search_words(p_word text[], p_limit integer default 100, p_budget integer default 600,
-                                        p_part integer[] default '{}')
+create or replace function search_words(
+    p_word text[], p_limit integer default 100, p_budget integer default 600, p_part integer[] default '{}',
+    p_chunk bigint[] default null)
 returns table (chunk_id bigint, score double precision, part double precision)
 language plpgsql stable rows 100
 set search_path from current
-set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 as $f$
@@ -59,29 +60,34 @@ as $f$
 declare
     v_rare tsquery;
     v_pairs tsquery;
+    v_any tsquery;
     v_all boolean;
     v_word text[];
     v_idf double precision[];
     v_part integer[];
     v_average double precision;
 begin
-    with t as materialized (
-        select s.*, sum(s.chunks) over (order by s.n) as total,
-               quoted_word(s.word) as q
-        from search_terms(p_word) s
+    with term as materialized (
+        select t.*, sum(t.chunks) over (order by t.n) as total, quoted_word(t.word) as quoted from search_terms(p_word) t
     ), common as (
-        select * from t where total > p_budget order by n limit 3
+        select * from term where total > p_budget order by n limit 3
+    ), part_of as (
+        select word, bit_or(part) as part from unnest(p_word, p_part) as u (word, part) group by word
     )
-    select (string_agg(q, ' | ') filter (where total <= p_budget or n = 1))::tsquery,
-           (select string_agg('(' || a.q || ' & ' || b.q || ')', ' | ') from common a join common b on a.n < b.n)::tsquery,
+    select (string_agg(quoted, ' | ') filter (where total <= p_budget or n = 1))::tsquery, string_agg(quoted, ' | ')::tsquery,
+           (select string_agg('(' || a.quoted || ' & ' || b.quoted || ')', ' | ')
+            from common a join common b on a.n < b.n)::tsquery,
            bool_or(total <= p_budget), array_agg(word order by n), array_agg(idf order by n),
-           array_agg(coalesce(p.part, 0) order by n)
-    into v_rare, v_pairs, v_all, v_word, v_idf, v_part
-    from t left join (select word, bit_or(part) as part from unnest(p_word, p_part) as u (word, part) group by word) p using (word);
+           array_agg(coalesce(part, 0) order by n)
+    into v_rare, v_any, v_pairs, v_all, v_word, v_idf, v_part
+    from term left join part_of using (word);
     if v_word is null then
         return;
     end if;
-    if v_all then  -- no chunk twice; where not all chunks of the rarest word can be taken, those of a pair come first
+    if p_chunk is not null then
+        v_rare := null;
+        v_pairs := null;
+    elsif v_all then  -- no chunk twice; where not all chunks of the rarest word can be taken, those of a pair come first
         v_pairs := v_pairs && !!v_rare;
     else
         v_rare := coalesce(v_rare && !!v_pairs, v_rare);
@@ -90,69 +96,76 @@ begin
     return query
     select chunk_id, score, part
     from (
-        select chunk_id, score,
-               coalesce(greatest(a / max(a) over (), b / max(b) over (), c / max(c) over (), d / max(d) over ()), 0) as part,
-               max(score) over () as best
+        select chunk_id, score, max(score) over () as best,
+               coalesce(greatest(a / max(a) over (), b / max(b) over (), c / max(c) over (), d / max(d) over ()), 0) as part
         from (
             (select chunk_id, length, words from chunk_search where words @@ v_rare limit p_budget)
             union all
             (select chunk_id, length, words from chunk_search where words @@ v_pairs limit p_budget)
+            union all
+            select chunk_id, length, words from chunk_search where chunk_id = any (p_chunk) and words @@ v_any
         ) found
-        cross join lateral word_scores(found.words, found.length, v_word, v_idf, v_part, v_average) v
-    ) r
+        cross join lateral word_scores(found.words, found.length, v_word, v_idf, v_part, v_average)
+    ) scored
     order by score / best + part desc, chunk_id limit p_limit;
 end $f$;
-comment on function search_words(text[], integer, integer, integer[]) is 'The best chunks for folded words by BM25, best first';
+comment on function search_words(text[], integer, integer, integer[], bigint[]) is
+    'The best chunks for folded words by BM25, best first, of all or of those listed';
 
--- search_words_within: the best of these chunks by BM25, with the idf of the whole workspace; every chunk with one of the words counts
-create or replace function search_words_within(p_word text[], p_chunk bigint[], p_limit integer default 100, p_part integer[] default '{}')
-returns table (chunk_id bigint, score double precision, part double precision)
-language plpgsql stable rows 100
+-- change_settings: sets parameters and returns what they were, so that a second call with that puts them back. Parameters of extensions
+-- cannot stand in the header of a function (a restored dump would lack the right to set them), and set_config() outlives a function.
+-- The extensions' libraries are loaded first: what was set before would not be known to be theirs.
+create or replace function change_settings(p_name text[], p_value text[]) returns text[]
+language plpgsql stable
 set search_path from current
-set plan_cache_mode = force_custom_plan
-set jit = off
 as $f$
-#variable_conflict use_column
 declare
-    v_any tsquery;
-    v_word text[];
-    v_idf double precision[];
-    v_part integer[];
-    v_average double precision;
+    v_before text[];
 begin
-    select string_agg(quoted_word(t.word), ' | ')::tsquery, array_agg(t.word order by n),
-           array_agg(idf order by n), array_agg(coalesce(p.part, 0) order by n)
-    into v_any, v_word, v_idf, v_part
-    from search_terms(p_word) t
-    left join (select word, bit_or(part) as part from unnest(p_word, p_part) as u (word, part) group by word) p using (word);
-    select l.occurrences::double precision / l.chunks into v_average from lexeme l where l.word = '';
-    return query
-    select chunk_id, score, part
-    from (
-        select chunk_id, v.score,
-               coalesce(greatest(a / max(a) over (), b / max(b) over (), c / max(c) over (), d / max(d) over ()), 0) as part,
-               max(v.score) over () as best
-        from (select chunk_id, length, words from chunk_search where chunk_id = any (p_chunk) and words @@ v_any) found
-        cross join lateral word_scores(found.words, found.length, v_word, v_idf, v_part, v_average) v
-    ) r
-    order by r.score / best + part desc, chunk_id limit p_limit;
+    perform '[1]'::halfvec, 'a' % 'a';
+    for i in 1..cardinality(p_name) loop
+        v_before[i] := current_setting(p_name[i]);
+        perform set_config(p_name[i], p_value[i], true);
+    end loop;
+    return v_before;
 end $f$;
-comment on function search_words_within(text[], bigint[], integer, integer[]) is 'The best of the given chunks for folded words by BM25, best first';
+comment on function change_settings(text[], text[]) is
+    'Sets parameters for the transaction and returns their former values, with which a second call puts them back';
 
 -- search_breadth: hnsw.ef_search for these tables of vectors. An index finds less of what is near the more vectors it holds: the breadth
--- grows 1.8 times with every ten-fold, from p_least at 50,000.
-create or replace function search_breadth(p_least integer, variadic p_table text[])
+-- grows 1.8 times with every ten-fold, from 100 at 50,000.
+create or replace function search_breadth(variadic p_table text[])
 returns integer
 language plpgsql stable
 set search_path from current
 as $f$
 begin
-    return least(1000, p_least * greatest(1, (
+    return least(1000, 100 * greatest(1, (
         select max((select greatest(c.reltuples, 0) from pg_class c where c.oid = to_regclass(t.name))) / 50000
         from unnest(p_table) as t (name)) ^ .25));
 end $f$;
-comment on function search_breadth(integer, text[]) is
-    'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): p_least up to 50,000 vectors, 1.8 times as many with every ten-fold';
+comment on function search_breadth(text[]) is
+    'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): 100 up to 50,000 vectors, 1.8 times as many with every
+ten-fold';
+
+-- begin_scan, end_scan: around a scan of vectors, which keeps p_least candidates at least
+create or replace function begin_scan(p_least integer, variadic p_table text[]) returns text[]
+language plpgsql stable
+set search_path from current
+as $f$
+begin
+    return change_settings('{hnsw.ef_search}', array[least(1000, greatest(p_least, search_breadth(variadic p_table)))::text]);
+end $f$;
+comment on function begin_scan(integer, text[]) is 'Sets hnsw.ef_search for tables of vectors and returns what it was';
+
+create or replace function end_scan(p_before text[]) returns void
+language plpgsql stable
+set search_path from current
+as $f$
+begin
+    perform change_settings('{hnsw.ef_search}', p_before);
+end $f$;
+comment on function end_scan(text[]) is 'Sets hnsw.ef_search to what it was before begin_scan';
 
 -- contrast: do the best of these scores (best first) stand out from the rest? Of the best and the 20th and the 100th (or the last) of
 -- them the ratio of distances, over what it is where nothing stands out and scores fall off exponentially, ln 20 / ln 100: then 1,

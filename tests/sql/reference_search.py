@@ -21,10 +21,10 @@ LINE = 24  # tokens that every line composed for a filtered search has at least
 
 @dataclass(frozen=True)
 class Bounds:
-    """So many allowed passages are all looked at; of more, so many nearest (None: 100, or chunk_top_k up to 1,000)."""
+    """So many allowed passages are all looked at; of more, so many nearest, or chunk_top_k up to 1,000."""
 
     all: int = 500
-    nearest: int | None = None
+    nearest: int = 100
 
 
 BOUNDS = Bounds()
@@ -40,7 +40,7 @@ def in_scope(graph: Graph, asked: Asked, bounds: Bounds) -> set[int]:
     if len(allowed) <= bounds.all:
         return allowed
     near_of = {i: score for i in allowed if (score := near(graph.chunks[i].vector, asked.question)) is not None}
-    scope = set(nearest(near_of, near_of.__getitem__, bounds.nearest or max(100, min(asked.chunk_top_k, 1000))))
+    scope = set(nearest(near_of, near_of.__getitem__, max(bounds.nearest, min(asked.chunk_top_k, 1000))))
     if asked.mode == "naive":
         return scope
     bm25 = Bm25({c.id: c.words for c in graph.chunks.values()}, asked.words)

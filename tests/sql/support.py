@@ -114,6 +114,14 @@ def half(text: str) -> HalfVector:
     return HalfVector(EMBEDDER.vector(text))
 
 
+def bounds_statement(every: int = 500, measured: int = 500, nearest: int = 100, scanned: int = 20_000) -> str:
+    """Has filtered searches look at other numbers of passages, or at those shipped again."""
+    return (
+        "create or replace function pgrag.scope_bounds() returns pgrag.bounds language sql immutable "
+        f"as 'select {every}, {measured}, {nearest}, {scanned}'"
+    )
+
+
 # ---------------------------------------------------------------- a workspace at work
 
 

@@ -19,7 +19,7 @@ from pgvector import HalfVector
 from pgrag.errors import UsageError
 from pgrag.records import NewDocument
 from tests.sql.reference import bm25, expected_graph
-from tests.sql.support import EMBEDDER, Workspace, document, fact, half, mention, seeded
+from tests.sql.support import EMBEDDER, Workspace, bounds_statement, document, fact, half, mention, seeded
 
 MODES = ("local", "global", "hybrid", "mix", "naive")
 RANKINGS = ("vector", "weight", "pagerank")
@@ -176,7 +176,7 @@ def test_words_of_allowed_passages_score_as_in_the_whole_workspace(workspace: Wo
     everywhere = bm25(docs, asked)
     inside = {c.chunk.body for doc in allowed(docs, labelled_in) for c in doc.chunks}
     rows = workspace.rows(
-        "select body, score from pgrag.search_words_within($1, pgrag.scope_chunks($2, null)) s "
+        "select body, score from pgrag.search_words($1, p_chunk => pgrag.scope_chunks($2, null)) s "
         "join pgrag.chunk c on c.id = s.chunk_id",
         asked, json.dumps(SMALL),
     )  # fmt: skip
@@ -419,9 +419,7 @@ def test_the_conditions_use_their_indexes(workspace: Workspace) -> None:
         ("published_from", "'2013-06-01'", "document_published_at_idx"),
     ):
         conditions = ", ".join(value if name == place else "null" for name in places)
-        query = (
-            f"select id from pgrag.document where pgrag.is_allowed(uri, metadata, labels, published_at, {conditions})"  # noqa: S608
-        )
+        query = f"select id from pgrag.document d where pgrag.is_allowed(d, row({conditions})::pgrag.conditions)"  # noqa: S608
         plan = "\n".join(line for (line,) in workspace.rows(f"explain {query}"))
         assert "is_allowed" not in plan
         assert index in plan, plan
@@ -480,7 +478,7 @@ def test_allowed_passages_far_from_the_question_are_found_too(own_workspace: Wor
     stored = vectors.astype(np.float16).astype(float)
     near = np.argsort(-(stored[::2] @ question) / np.linalg.norm(stored[::2], axis=1))[:40]
     for limit, least in ((20, 39), (20_000, 34)):  # measured one by one, and found by the index
-        own_workspace.rows(f"alter function pgrag.scope_chunks set hnsw.max_scan_tuples = {limit}")
+        own_workspace.rows(bounds_statement(scanned=limit))
         rows = filtered(own_workspace, {"labels": ["far"]}, mode="naive", question=question, chunk_top_k=40)
         assert len(rows) == 40
         assert len({f"d{2 * i}" for i in near} & {row["uri"] for row in rows}) >= least, limit
@@ -541,8 +539,6 @@ def test_wide_filters_walk_the_index_and_read_no_table(workspace: Workspace) -> 
 @pytest.mark.parametrize("measured", [True, False])
 def test_of_many_allowed_passages_those_that_matter_are_searched(own_workspace: Workspace, measured: bool) -> None:
     """More than are looked at one by one (20 here): nothing of others, and the best first."""
-    definition = own_workspace.one("select pg_get_functiondef(oid) from pg_proc where proname = 'scope_chunks'")
-    own_workspace.rows(re.sub(r"(p_bound integer DEFAULT) 500", r"\1 20", definition))
     rng = seeded(11)
     names = [f"Ent{n}" for n in range(12)]
     docs = [
@@ -556,8 +552,9 @@ def test_of_many_allowed_passages_those_that_matter_are_searched(own_workspace: 
     ]
     own_workspace.ingest(*docs)
     outside = [f"{word}{n}x" for n in range(0, 150, 3) for word in ("own", "key", "text")]
-    scope = own_workspace.one("select pgrag.scope_chunks($1, $2, true, p_bound => 100)", json.dumps(SMALL), half("w1"))
+    scope = own_workspace.one("select pgrag.scope_chunks($1, $2, true)", json.dumps(SMALL), half("w1"))
     assert len(scope) == 100, "all"
+    own_workspace.rows(bounds_statement(every=20))
     if not measured:  # how many passages there are is not known: the index is walked
         own_workspace.rows("delete from pgrag.lexeme")
     for n in (4, 100, 148):

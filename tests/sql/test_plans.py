@@ -6,6 +6,7 @@ Timings say little on a shared machine: what counts is rows and pages.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, product
 from statistics import median
@@ -220,7 +221,10 @@ def test_the_tenth_call_reads_what_the_second_read(session: Session, mode: str, 
     assert [plan.shape for plan in plans] == [plan.shape for plan in later_plans]
     assert [plan.pages for plan in plans] == [plan.pages for plan in later_plans]
     if not every:  # with a filter, plans are made for the passages at hand
-        assert {tuple(plan.shape for plan in plans) for _, plans in calls} == {tuple(plan.shape for plan in plans)}
+        shapes = defaultdict(set)
+        for plan in (plan for _, plans in calls for plan in plans):
+            shapes[plan.function, plan.query].add(plan.shape)
+        assert {statement: len(found) for statement, found in shapes.items() if len(found) > 1} == {}
 
 
 def test_the_first_call_decides_no_plan(sessions: Callable[..., Session]) -> None:
@@ -243,7 +247,9 @@ def test_words_are_looked_up_in_their_index_from_the_first_passage_on(workspace:
     finally:
         session.close()
     assert len(rows) == 1
-    assert {node.kind for _, node in scans(plans, "chunk_search")} == {"Bitmap Heap Scan", "Bitmap Index Scan"}
+    found = [node for _, node in scans(plans, "chunk_search") if node.read]
+    assert {node.kind for node in found} == {"Bitmap Heap Scan", "Bitmap Index Scan"}
+    assert whole_tables(plans) == set()
 
 
 # ---------------------------------------------------------------- hubs

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import asyncpg
 import pytest
@@ -47,7 +48,7 @@ from tests.sql.reference_lists import Asked, Row
 from tests.sql.reference_ranking import UndecidedError
 from tests.sql.reference_search import BOUNDS, Bounds, search
 from tests.sql.reference_words import Bm25, candidates, part_shares
-from tests.sql.support import Workspace
+from tests.sql.support import Workspace, bounds_statement
 from tests.support import postgres
 from tests.support.models import WordEmbedder
 
@@ -148,18 +149,9 @@ def test_every_row_of_a_filtered_search_is_as_the_rules_say(
 @pytest.fixture(scope="module", params=[500, 1], ids=["measured", "by the index"])
 def bounded(small: Workspace, request: pytest.FixtureRequest) -> Iterator[Workspace]:
     """Looks at eight passages as they are, at the four nearest of more, and measures up to some one by one."""
-    definition = small.one("select pg_get_functiondef(oid) from pg_proc where proname = 'scope_chunks'")
-    few = definition.replace("p_bound integer DEFAULT 500", "p_bound integer DEFAULT 8")
-    for text, other in (
-        ("sqrt(500 * max(chunks))", f"sqrt({request.param} * max(chunks))"),
-        ("limit p_limit)", "limit 4)"),
-        ("< p_limit", "< 4"),
-    ):
-        assert text in few
-        few = few.replace(text, other)
-    small.rows(few)
+    small.rows(bounds_statement(every=8, measured=request.param, nearest=4))
     yield small
-    small.rows(definition)
+    small.rows(bounds_statement())
 
 
 @given(graph=graphs(), asked=st.lists(questions(filtered=True), min_size=3, max_size=3))
@@ -167,7 +159,8 @@ def bounded(small: Workspace, request: pytest.FixtureRequest) -> Iterator[Worksp
 def test_of_many_allowed_passages_those_that_matter_are_searched(
     bounded: Workspace, letters: str, graph: Graph, asked: list[Asked]
 ) -> None:
-    assert_as_the_rules_say(bounded, letters, graph, asked, Bounds(8, 4))
+    few = [replace(one, chunk_top_k=min(one.chunk_top_k, 4)) for one in asked]
+    assert_as_the_rules_say(bounded, letters, graph, few, Bounds(8, 4))
 
 
 @given(

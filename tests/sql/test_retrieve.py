@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import asyncpg
@@ -481,10 +482,13 @@ def ranked(
     """text -> (score, walked, near) of the passages of `rank_chunks`, in its order."""
     called = {"steps": "iterations", "of_names": "names"}
     bits = part_bits(parts or [])
-    given: dict[str, Any] = {"part": [bits.get(word, 0) for word in asked]} if parts else {}
-    given |= {"name": names} if names else {}
-    options = given | {called.get(name, name): value for name, value in recipe.items()}
+    options: dict[str, Any] = {"part": [bits.get(word, 0) for word in asked]} if parts else {}
+    options |= {"name": names} if names else {}
+    options |= {name: recipe.pop(name) for name in ("lexical", "nearness") if name in recipe}
     arguments = "".join(f", p_{name} => ${n}" for n, name in enumerate(options, 3))
+    if recipe:
+        arguments += f", p_recipe => jsonb_populate_record(pgrag.shipped_recipe(), ${len(options) + 3})"
+        options["recipe"] = json.dumps({called.get(name, name): value for name, value in recipe.items()})
     rows = workspace.rows(
         f"select body, score, walked, near from pgrag.rank_chunks($1, $2{arguments}) "  # noqa: S608 - names of ours
         "with ordinality r (id, score, walked, near, n) join pgrag.chunk c using (id) order by n",
