@@ -39,6 +39,11 @@ select chunk_id, key, entity_id, name, type, description, length(description) / 
     group by f.chunk_id, x.key, x.entity_id, e.name, e.type) m
 order by chunk_id, key"""
 
+# what filters select by: a label that one document in ten has, and metadata that one in a hundred has
+MARKS = """
+update document set labels = array['region ' || id % 10], metadata = jsonb_build_object('team', id % 100)
+where labels = '{}' and metadata = '{}'"""
+
 LEXEMES = """
 insert into lexeme (word, chunks, occurrences)
 select word, ndoc, 0 from ts_stat('select words from chunk_search')
@@ -100,7 +105,7 @@ def load(settings: Settings, graph: Graph) -> Loaded:
         _execute(connection, *(f"drop index {name}" for name, *_ in indexes))
         _execute(connection, *(f'alter table {table} drop constraint "{name}"' for table, name, _ in keys))
         _rows(connection, graph)
-        _execute(connection, MENTIONS, LEXEMES)
+        _execute(connection, MARKS, MENTIONS, LEXEMES)
         _execute(connection, *(definition for _, definition, hnsw, _ in indexes if not hnsw), "analyze")
         _derive(connection, settings)
         _execute(connection, *(f'alter table {table} add constraint "{name}" {rule}' for table, name, rule in keys))
@@ -112,6 +117,13 @@ def load(settings: Settings, graph: Graph) -> Loaded:
     if wrong := check(settings):
         raise SystemExit(f"{settings.workspace} is not as pgrag would have made it: {wrong[0]}")
     return Loaded(loaded - started, time.monotonic() - loaded, most)
+
+
+def mark(settings: Settings) -> None:
+    """Gives the documents of a workspace that was loaded without them what filters select by."""
+    with connect(settings) as connection:
+        if connection.execute(MARKS).rowcount:
+            connection.execute("vacuum (analyze) document")
 
 
 def _rows(connection: psycopg.Connection[Any], graph: Graph) -> None:

@@ -1,7 +1,7 @@
 """What a search costs, and what it finds of what exact search would, as graphs grow.
 
     python benchmarks/retrieve.py [--sizes 16k,100k,1m] [--questions 100] [--modes mix,naive] [--rankings vector]
-                                  [--dsn DSN] [--home DIRECTORY] [--keep] [--json] [--goals]
+                                  [--against COMMIT] [--dsn DSN] [--home DIRECTORY] [--keep] [--json] [--goals]
 
 Makes a graph of each size (see graphs.py) in a workspace of its own and asks questions about facts of it: all variants
 of a search in turn for ten questions at a time, after each question was asked once unmeasured. Without --dsn (or
@@ -13,6 +13,11 @@ of a warm PgRAG.retrieve(); rows of entities, relations and chunks; scans: what 
 take, each asked alone with the limit it has there; how many times that the search takes (ratio, and in processor time);
 hub: median of questions about the entity of the highest degree over that of the others. Recall@40 of the seeds is
 against exact search, by ef_search.
+
+--against compares the working tree with a commit of this repository over the same data (see releases.py), at 16k and
+100k if --sizes does not say otherwise; --modes and --rankings are not looked at. Times are of whole PgRAG.retrieve()
+calls, the interval of the ratio is a bootstrap of the questions, and the last column says for how many questions the
+ids of entities, relations or chunks, or their order, are others.
 """
 
 from __future__ import annotations
@@ -22,20 +27,24 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import releases
+from goals import Goal, show_goals
 from graphs import Graph
 from loading import connect, load
+from peers.environment import PeerError
 from psycopg import sql
 from pydantic import SecretStr
 from searches import BARE, DEFAULT, EFS, Variant, draw_questions, measure, measure_recall
 from server import own_server
 
 from pgrag.config import Settings
-from pgrag.errors import WorkspaceError
+from pgrag.errors import PgragError, WorkspaceError
 from pgrag.migrate import check, upgrade
 from pgrag.types import ChunkRanking, Mode
 
@@ -45,23 +54,6 @@ select (select count(*) from entity), (select count(*) from relation), (select c
        (select count(*) from chunk), (select max(degree) from entity),
        (select sum(pg_total_relation_size(c.oid)) / 1048576 from pg_class c
         where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r')"""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """`figure` None: not measured in this run."""
-
-    text: str
-    figure: float | None
-    limit: float
-    at_most: bool = True
-
-    @property
-    def met(self) -> bool | None:
-        """Whether it is reached."""
-        if self.figure is None:
-            return None
-        return self.figure <= self.limit if self.at_most else self.figure >= self.limit
 
 
 # ---------------------------------------------------------------- one size
@@ -90,13 +82,34 @@ def is_loaded(settings: Settings, size: int) -> bool:
     return not problems and row is not None and row[0] == size
 
 
-def measure_size(name: str, dsn: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything about one size."""
+@contextmanager
+def loaded(name: str, dsn: str, options: argparse.Namespace) -> Iterator[tuple[Settings, int, dict[str, Any]]]:
+    """A workspace with a graph of this size, the size as a number, and what loading it took; dropped unless --keep."""
     size = parse_size(name)
     settings = Settings(dsn=SecretStr(dsn), workspace=f"retrieve_{size}", statement_timeout=600)
     if not options.json:
         print(f"{name}: loading ...", file=sys.stderr, flush=True)
-    took = prepare(settings, size, options)
+    yield settings, size, prepare(settings, size, options)
+    if not options.keep:
+        with connect(settings) as connection:
+            connection.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(settings.schema_name)))
+
+
+def compare_size(name: str, dsn: str, options: argparse.Namespace, release: releases.Release) -> dict[str, Any]:
+    """One size beside a release."""
+    with loaded(name, dsn, options) as (settings, size, _):
+        questions = draw_questions(settings, options.questions, 1, hub=False)
+        return releases.compare(settings, size, release, questions, keep=options.keep)
+
+
+def measure_size(name: str, dsn: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Everything about one size."""
+    with loaded(name, dsn, options) as (settings, size, took):
+        return {"size": size, **took, **measure_workspace(settings, options)}
+
+
+def measure_workspace(settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+    """What is in it, and what searches take and find."""
     questions = draw_questions(settings, options.questions, 1, hub=False)
     about_hub = draw_questions(settings, max(10, options.questions // 4), 2, hub=True)
     rankings, modes = options.rankings.split(","), options.modes.split(",")
@@ -110,13 +123,11 @@ def measure_size(name: str, dsn: str, options: argparse.Namespace) -> dict[str, 
     measured = asyncio.run(measure(settings, questions, about_hub, variants))
     with connect(settings) as connection:
         counts = connection.execute(SIZES).fetchone()
-        if not options.keep:
-            connection.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(settings.schema_name)))
     assert counts is not None
     names = ("entities", "relations", "facts", "chunks", "hub_degree", "megabytes")
     named = dict(zip(names, map(int, counts), strict=True))
     return {
-        "size": size, **named, **took, "questions": len(questions),
+        **named, "questions": len(questions),
         "recall": [asdict(r) for r in recalls], "variants": [asdict(m) for m in measured],
     }  # fmt: skip
 
@@ -207,22 +218,14 @@ def _number(value: float | None, width: int) -> str:
     return f"{'-':>{width}}" if value is None else f"{value:{width}.2f}"
 
 
-def show_goals(found: Sequence[Goal]) -> None:
-    """A line each."""
-    print("\ngoals")
-    for goal in found:
-        said = {True: "met", False: "MISSED", None: "not measured"}[goal.met]
-        figure = "" if goal.figure is None else f"{goal.figure:.2f}"
-        print(f"  {goal.text:52} {figure:>6} {'<=' if goal.at_most else '>='} {goal.limit:<5} {said}")
-
-
 def main() -> int:
     """Exit code 1 with --goals when one is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="16k,100k,1m", help="numbers of entities")
+    parser.add_argument("--sizes", help="numbers of entities; 16k,100k,1m, or 16k,100k with --against")
     parser.add_argument("--questions", type=int, default=100, help="questions a size; a quarter more are about the hub")
     parser.add_argument("--modes", default="local,global,hybrid,mix,naive", help="modes to try")
     parser.add_argument("--rankings", default="vector,weight,pagerank", help="orders of the text layer to try in each")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit, over the same data")
     parser.add_argument("--dsn", default=os.environ.get("PGRAG_DSN"), help="PostgreSQL to use; none: one of its own")
     parser.add_argument("--home", type=Path, help="where its own server lives, and stays")
     parser.add_argument("--keep", action="store_true", help="take workspaces that are there, leave those that are made")
@@ -237,28 +240,57 @@ def main() -> int:
         | ({*options.modes.split(",")} & {Mode.BYPASS})
     ):
         parser.error(f"no such mode or ranking: {', '.join(sorted(unknown))}")
+    if options.against:
+        return against(options)
+    with server(options) as dsn:
+        results = run(options, lambda name: measure_size(name, dsn, options), show, "16k,100k,1m")
+    return report(results, goals(results), options)
+
+
+def against(options: argparse.Namespace) -> int:
+    """The comparison with a release; exit code 2 when a side cannot be made or fails."""
+    try:
+        with releases.checkout(options.against) as release, server(options) as dsn:
+            results = run(options, lambda name: compare_size(name, dsn, options, release), releases.show, "16k,100k")
+    except (PeerError, PgragError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return report(results, releases.goals(results), options)
+
+
+@contextmanager
+def server(options: argparse.Namespace) -> Iterator[str]:
+    """The DSN to use."""
     if options.dsn:
-        results = run(options.dsn, options)
+        yield options.dsn
     else:
         with own_server(options.home) as dsn:
-            results = run(dsn, options)
-    found = goals(results)
+            yield dsn
+
+
+def run(
+    options: argparse.Namespace,
+    of_size: Callable[[str], dict[str, Any]],
+    shown: Callable[[Mapping[str, Any]], None],
+    sizes: str,
+) -> list[dict[str, Any]]:
+    """All sizes, each shown when it is done."""
+    results = []
+    for name in (options.sizes or sizes).split(","):
+        results.append(of_size(name.strip()))
+        if not options.json:
+            shown(results[-1])
+    return results
+
+
+def report(results: Sequence[Mapping[str, Any]], found: Sequence[Goal], options: argparse.Namespace) -> int:
+    """Says which goals are met; exit code 1 with --goals when one is missed."""
     if options.json:
         listed = [{**asdict(goal), "met": goal.met} for goal in found]
         print(json.dumps({"sizes": results, "goals": listed}, indent=2))
     else:
         show_goals(found)
     return 1 if options.goals and any(goal.met is False for goal in found) else 0
-
-
-def run(dsn: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All sizes, each shown when it is done."""
-    results = []
-    for name in options.sizes.split(","):
-        results.append(measure_size(name.strip(), dsn, options))
-        if not options.json:
-            show(results[-1])
-    return results
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+from goals import Goal, show_goals
 from psycopg.conninfo import conninfo_to_dict
-from retrieve import Goal, show_goals
 
 from peers.environment import PeerError, Process, lightrag_python, peer_variables, process
 from peers.lightrag_corpus import write_corpus

@@ -44,8 +44,8 @@ if not __package__:  # run as a script: the directory to import from is benchmar
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
+from goals import Goal, show_goals
 from graphs import CHUNKS_PER_DOCUMENT, FACTS_PER_CHUNK
-from retrieve import Goal, show_goals
 from server import own_server
 
 from peers.environment import Peer, PeerError, peer_python
