@@ -57,19 +57,17 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where n.nspname = %s and c.relkind = 'r' group by c.oid, c.relname, n.nspname"""
 
-ROUTINES = """
-select p.oid::regprocedure::text, substring(setting from '^search_path=(.*)$')
-from pg_proc p, unnest(p.proconfig) as setting
-where p.pronamespace = cast(%s as regnamespace) and setting like 'search_path=%%' order by p.oid"""
-
-VIEWS = """
-select c.relname, pg_get_viewdef(c.oid) from pg_class c
-where c.relnamespace = cast(%s as regnamespace) and c.relkind = 'v' order by c.oid"""
+SEARCH_PATH = """
+select substring(setting from '^search_path=(.*)$') from pg_proc p, unnest(p.proconfig) as setting
+where p.pronamespace = cast(%s as regnamespace) and setting like 'search_path=%%' limit 1"""
 
 CODE = """
 select 'view', c.oid::regclass::text from pg_class c where c.relnamespace = cast(%s as regnamespace) and c.relkind = 'v'
 union all
-select 'routine', p.oid::regprocedure::text from pg_proc p where p.pronamespace = cast(%s as regnamespace)"""
+select 'routine', p.oid::regprocedure::text from pg_proc p where p.pronamespace = cast(%s as regnamespace)
+union all
+select 'type', t.oid::regtype::text from pg_type t join pg_class c on c.oid = t.typrelid
+where t.typnamespace = cast(%s as regnamespace) and c.relkind = 'c'"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ def variables(tree: Path) -> dict[str, str]:
 def _code_removed(settings: Settings) -> Iterator[None]:
     """Inside, there is no code beside the data, for each side has its own elsewhere."""
     with connect(settings) as connection, connection.transaction():
-        for kind, name in connection.execute(CODE, [settings.schema_name] * 2).fetchall():
+        for kind, name in connection.execute(CODE, [settings.schema_name] * 3).fetchall():
             connection.execute(sql.SQL("drop {} if exists {} cascade").format(sql.SQL(kind), sql.SQL(name)))
     try:
         yield
@@ -209,7 +207,7 @@ def _workspace(
                     load_apart(own, size, tree)
                 mark(own)
             else:
-                _read_tables_of(connection, data.schema_name, own.schema_name)
+                _read_tables_of(connection, data.schema_name, own.schema_name, tree)
             worker.do("open", dsn=dsn, workspace=own.workspace)
             yield others
         finally:
@@ -245,24 +243,26 @@ def _is_loaded(connection: psycopg.Connection[Any], own: Settings, size: int) ->
     return connection.execute(sql.SQL("select count(*) from {}").format(table)).fetchone() == (size,)
 
 
-def _read_tables_of(connection: psycopg.Connection[Any], data: str, own: str) -> None:
-    """Lets the code in a side's schema read the tables of the data, beside which there must be no code."""
+def _read_tables_of(connection: psycopg.Connection[Any], data: str, own: str, tree: Path) -> None:
+    """Makes the code of a tree in a side's schema anew, where it finds no tables but those of the data."""
     with connection.transaction():
-        routines = connection.execute(ROUTINES, [own]).fetchall()
-        for routine, path in routines:
-            connection.execute(
-                sql.SQL("alter routine {} set search_path = {}, {}").format(
-                    sql.SQL(routine), sql.Identifier(data), sql.SQL(path)
-                )
-            )
-        path = sql.SQL(routines[0][1])
-        connection.execute(sql.SQL("set local search_path = {}").format(path))
-        views = connection.execute(VIEWS, [own]).fetchall()
-        connection.execute(sql.SQL("set local search_path = {}, {}").format(sql.Identifier(data), path))
-        for view, definition in views:
-            connection.execute(
-                sql.SQL("create or replace view {} as {}").format(sql.Identifier(own, view), sql.SQL(definition))
-            )
+        here, there = sql.Identifier(own), sql.Identifier(data)
+        (path,) = connection.execute(SEARCH_PATH, [own]).fetchone() or ("",)
+        (digest,) = connection.execute(sql.SQL("select {}.code_digest()").format(here)).fetchone() or ("",)
+        statements = (
+            sql.SQL("drop schema {} cascade").format(here),
+            sql.SQL("create schema {}").format(here),
+            sql.SQL("set local search_path = {}, {}, {}").format(here, there, sql.SQL(path.partition(", ")[2])),
+            sql.SQL("create view {}.meta as select * from {}.meta").format(here, there),
+            sql.SQL("create function {}.code_digest() returns text language sql immutable as {}").format(
+                here, sql.Literal(f"select '{digest}'")
+            ),
+        )
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("select cast('[1]' as vector), show_trgm('a')")  # older code sets their parameters in headers
+        for file in sorted((tree / "sql").glob("*.sql")):
+            connection.execute(file.read_bytes())
 
 
 def _drop(connection: psycopg.Connection[Any], own: Settings) -> None:
