@@ -1,7 +1,7 @@
 """The code tree `sql/` in a workspace: dropping it without touching what users built, and creating it again.
 
-Which functions and views are pgrag's is what creating the tree added to the schema; the list is kept in the generated
-function `code_objects()`, which travels with the schema through dump, restore and rename.
+Which functions, views and types are pgrag's is what creating the tree added to the schema; the list is kept in the
+generated function `code_objects()`, which travels with the schema through dump, restore and rename.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ EXTENSIONS = ("vector", "pg_trgm")
 
 DIGEST_COMMENT = "Digest of the SQL code tree in this schema: a process of another release is turned away"
 OBJECTS_COMMENT = (
-    "The functions and views that belong to pgrag, in order of creation, with the digest of their definition"
+    "The functions, views and types that belong to pgrag, in order of creation, with the digest of their definition"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """A function or view. `identity` is its name and argument types without the schema, `version` its row's xmin."""
+    """A function, view or composite type. `identity` is its name and argument types without the schema, `version` its
+    row's xmin.
+    """
 
     kind: str
     oid: int
@@ -65,13 +67,13 @@ def set_search_path(connection: Connection, schema: str) -> None:
 
 
 def live_objects(connection: Connection, schema: str) -> list[CodeObject]:
-    """Functions and views in the schema, the user's own included; needs `set_search_path`."""
+    """Functions, views and composite types in the schema, the user's own included; needs `set_search_path`."""
     rows = connection.execute(text(catalog_query("objects")), {"schema": schema})
     return [CodeObject(row.kind, row.oid, row.identity, row.version, row.digest) for row in rows]
 
 
 def recorded_objects(connection: Connection, schema: str) -> dict[tuple[str, str], str]:
-    """(kind, identity) -> digest of pgrag's functions and views as created; empty if there is no record."""
+    """(kind, identity) -> digest of pgrag's functions, views and types as created; empty if there is no record."""
     if not _exists(connection, f'"{schema}".code_objects()'):
         return {}
     listed = getattr(func, schema).code_objects().table_valued("kind", "identity", "digest")
@@ -80,9 +82,14 @@ def recorded_objects(connection: Connection, schema: str) -> dict[tuple[str, str
 
 
 def own_objects(connection: Connection, schema: str) -> list[CodeObject]:
-    """pgrag's functions and views that are there, in order of creation; `code_objects()` is the last."""
+    """pgrag's functions, views and types that are there, in order of creation; `code_objects()` is the last."""
     own = {*recorded_objects(connection, schema), ("routine", "code_objects()")}
     return [item for item in live_objects(connection, schema) if item.key in own]
+
+
+def ids_by_kind(objects: Sequence[CodeObject]) -> dict[str, list[int]]:
+    """The oids of objects as the parameters `routines`, `views` and `types` of the queries of the catalog."""
+    return {f"{kind}s": [item.oid for item in objects if item.kind == kind] for kind in ("routine", "view", "type")}
 
 
 @contextmanager
@@ -93,15 +100,12 @@ def code_removed(connection: Connection, schema: str, *, drop_dependents: bool, 
     dropped and listed in `report`.
     """
     own = own_objects(connection, schema)
-    ids = {
-        "routines": [item.oid for item in own if item.kind == "routine"],
-        "views": [item.oid for item in own if item.kind == "view"],
-    }
+    ids = ids_by_kind(own)
     grants = connection.execute(text(catalog_query("grants")), ids).all()
     dependents: Sequence[str] = connection.scalars(text(catalog_query("dependents")), ids).all()
     if dependents and not drop_dependents:
         raise DependentObjectsError(
-            f"these objects depend on functions or views of pgrag in schema {schema} and would be lost: "
+            f"these objects depend on functions, views or types of pgrag in schema {schema} and would be lost: "
             f"{'; '.join(dependents)}. Drop them and create them again afterwards, or insist with --drop-dependents"
         )
     # Without dependents, "restrict" makes the server itself refuse what a user may create between the check and here.
@@ -120,7 +124,7 @@ def code_removed(connection: Connection, schema: str, *, drop_dependents: bool, 
 
 
 def create_code(connection: Connection, schema: str) -> list[CodeObject]:
-    """Creates the code tree in a schema that has none; needs `set_search_path`. Returns the functions and views made.
+    """Creates the code tree in a schema that has none; needs `set_search_path`. Returns the objects that were made.
 
     Raises DatabaseError naming file and line, WorkspaceError if a user's function or view has the name of one of ours.
     """

@@ -1,9 +1,12 @@
--- What DROP ... CASCADE of the functions :routines and the views :views would drop besides them, described for people.
+-- What DROP ... CASCADE of the functions :routines, the views :views and the types :types would drop besides them,
+-- described for people.
 -- Follows pg_depend as DROP does: to whatever depends on an object, and from an internal part up to its owner.
 with recursive own (classid, objid) as (
     select 'pg_proc'::regclass::oid, unnest(cast(:routines as oid[]))
     union all
     select 'pg_class'::regclass::oid, unnest(cast(:views as oid[]))
+    union all
+    select 'pg_type'::regclass::oid, unnest(cast(:types as oid[]))
 ),
 reached (classid, objid, objsubid) as (
     select own.classid, own.objid, 0 from own

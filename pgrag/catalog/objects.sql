@@ -1,4 +1,4 @@
--- Functions and views of schema :schema that belong to no extension, in order of creation.
+-- Functions, views and composite types of schema :schema that belong to no extension, in order of creation.
 -- identity is free of the schema's name (search_path starts with it), so it survives a rename of the schema.
 select
     object.kind, object.oid, object.identity, object.version,
@@ -16,6 +16,17 @@ from (
         coalesce(c.reloptions::text, '') || pg_get_viewdef(c.oid)
     from pg_class c
     where c.relnamespace = cast(:schema as regnamespace) and c.relkind = 'v'
+    union all
+    select
+        'type', t.oid, t.xmin::text, 'pg_type'::regclass, quote_ident(t.typname),
+        (
+            select coalesce(string_agg(format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' order by a.attnum), '')
+            from pg_attribute a
+            where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+        )
+    from pg_type t
+    join pg_class c on c.oid = t.typrelid
+    where t.typnamespace = cast(:schema as regnamespace) and c.relkind = 'c'
 ) object
 where not exists (
     select from pg_depend d

@@ -11,7 +11,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from pgrag.migrate import initialise
-from tests.migration.support import WORD_VIEW, Identity, Release, run, settings_for
+from tests.migration.support import WORD_COUNT, WORD_VIEW, Identity, Release, run, settings_for
 from tests.support.postgres import create_database, drop_database
 
 
@@ -31,10 +31,11 @@ def made_template(server: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def word_view_template(server: Any, made_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Name of a database with the code of another release, which has a view `word_view` of one column."""
+    """Name of a database with the code of another release, which has a view `word_view` and a type `word_count`."""
     name = unique("word_view")
     create_database(server.url(), name, made_template)
     release = Release(tmp_path_factory.mktemp("word_view"))
+    release.write("sql/05_types.sql", WORD_COUNT)
     release.write("sql/99_more.sql", WORD_VIEW)
     release.upgrade(server.url(database=name))
     run(server.url(database=name), "create schema theirs")
@@ -50,7 +51,7 @@ def made(server: Any, made_template: str) -> Iterator[str]:
 
 @pytest.fixture
 def word_view(server: Any, word_view_template: str) -> Iterator[str]:
-    """A database whose workspace has a view `word_view`, and with a schema `theirs`."""
+    """A database whose workspace has a view `word_view` and a type `word_count`, and with a schema `theirs`."""
     yield from _copy(server, word_view_template)
 
 

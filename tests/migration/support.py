@@ -17,6 +17,11 @@ from pydantic import SecretStr
 from pgrag.config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
+WORD_COUNT = (
+    "create type word_count as (word text, number integer); comment on type word_count is 'x';"
+    "create function word_counts(p_counts word_count[]) returns setof word_count language sql "
+    "set search_path from current as 'select * from unnest(p_counts)'; comment on function word_counts is 'x';"
+)
 WORD_VIEW = "create view word_view as select 'x'::text as word; comment on view word_view is 'x';"
 
 
@@ -108,6 +113,11 @@ class Release:
             dsn,
             workspace,
         )
+
+    def check(self, dsn: str) -> list[str]:
+        """What a process of this release finds wrong with the default workspace."""
+        code = "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\n"
+        return self.python(f"{code}for line in migrate.check(Settings(dsn=sys.argv[1])): print(line)", dsn)
 
     def python(self, code: str, *arguments: str) -> list[str]:
         result = subprocess.run(

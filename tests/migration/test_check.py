@@ -6,7 +6,7 @@ import pytest
 
 from pgrag.errors import WorkspaceError
 from pgrag.migrate import check, current, upgrade
-from tests.migration.support import Release, age_code, head, run, settings_for
+from tests.migration.support import WORD_COUNT, Release, age_code, head, run, settings_for
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,21 @@ def test_finds_what_was_changed(made: str, statement: str, problem: str) -> None
     assert check(settings_for(made)) == [problem.format(view=view)]
 
 
+def test_finds_a_changed_type(made: str, release: Release) -> None:
+    release.write("sql/05_types.sql", WORD_COUNT)
+    release.upgrade(made)
+    assert release.check(made) == []
+    run(made, "alter type pgrag.word_count rename attribute word to renamed")
+    assert release.check(made) == ["type word_count was changed by hand: run `pgrag db upgrade`"]
+    run(made, "drop type pgrag.word_count cascade")
+    assert release.check(made) == [
+        "type word_count is missing: run `pgrag db upgrade`",
+        "routine word_counts(word_count[]) is missing: run `pgrag db upgrade`",
+    ]
+    release.upgrade(made)
+    assert release.check(made) == []
+
+
 def test_an_upgrade_mends_code_changed_by_hand(made: str) -> None:
     run(made, "alter function pgrag.raise_unless_current(text) volatile")
     assert upgrade(settings_for(made)) == [f"revision {head()}", "SQL code created"]
@@ -70,9 +85,7 @@ def test_finds_other_code(made: str) -> None:
 
 def test_finds_a_revision_behind(made: str, release: Release) -> None:
     release.add_revision("pass")
-    code = "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\n"
-    found = release.python(f"{code}print(*migrate.check(Settings(dsn=sys.argv[1])), sep='\\n')", made)
-    assert found == [f"the data is at revision {head()}, this release is at next: run `pgrag db upgrade`"]
+    assert release.check(made) == [f"the data is at revision {head()}, this release is at next: run `pgrag db upgrade`"]
 
 
 def test_finds_missing_and_old_extensions(made: str) -> None:

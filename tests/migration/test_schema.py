@@ -80,11 +80,13 @@ def test_autogenerate_finds_nothing_to_do(made: str) -> None:
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_tables_views_and_functions_have_comments(made: str) -> None:
+def test_tables_views_types_and_functions_have_comments(made: str) -> None:
     missing = run(
         made,
         "select c.relname::text from pg_class c where c.relnamespace = 'pgrag'::regnamespace "
         "and c.relkind in ('r', 'v') and coalesce(obj_description(c.oid, 'pg_class'), '') = '' union all "
+        "select c.relname::text from pg_class c where c.relnamespace = 'pgrag'::regnamespace "
+        "and c.relkind = 'c' and coalesce(obj_description(c.reltype, 'pg_type'), '') = '' union all "
         "select p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'pgrag'::regnamespace "
         "and coalesce(obj_description(p.oid, 'pg_proc'), '') = ''",
     )
@@ -92,12 +94,13 @@ def test_tables_views_and_functions_have_comments(made: str) -> None:
     assert one(made, "select count(*) from pg_proc where pronamespace = 'pgrag'::regnamespace") > 3
 
 
-def test_the_code_tree_makes_functions_and_views_only(made: str, release: Release) -> None:
+def test_the_code_tree_makes_functions_views_and_composite_types_only(made: str, release: Release) -> None:
     others = (
-        "select 'class', relname::text from pg_class where relnamespace = 'pgrag'::regnamespace and relkind <> 'v' "
+        "select 'class', relname::text from pg_class "
+        "where relnamespace = 'pgrag'::regnamespace and relkind not in ('v', 'c') "
         "union all select 'type', typname::text from pg_type where typnamespace = 'pgrag'::regnamespace "
-        "and typname not in (select relname from pg_class where relkind = 'v') "
-        "and typname not in (select '_' || relname from pg_class where relkind = 'v') "
+        "and typname not in (select relname from pg_class where relkind in ('v', 'c')) "
+        "and typname not in (select '_' || relname from pg_class where relkind in ('v', 'c')) "
         "union all select 'trigger', tgname::text from pg_trigger where not tgisinternal "
         "union all select 'operator', oprname::text from pg_operator where oprnamespace = 'pgrag'::regnamespace "
         "order by 1, 2"
@@ -120,7 +123,8 @@ def test_nothing_stored_depends_on_the_code(made: str) -> None:
     dependents = run(
         made,
         "select pg_describe_object(classid, objid, objsubid) from pg_depend where refobjid = any (%s) "
-        "and classid <> all (array['pg_proc'::regclass, 'pg_rewrite'::regclass, 'pg_type'::regclass])",
+        "and classid <> all (array['pg_proc'::regclass, 'pg_rewrite'::regclass, 'pg_type'::regclass]) "
+        "and deptype <> 'i'",
         [item.oid for item in own],
     )
     assert dependents == []

@@ -9,12 +9,13 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import func, select, text
 
 from pgrag import __version__
-from pgrag.codetree import own_objects, set_search_path
+from pgrag.codetree import ids_by_kind, own_objects, set_search_path
 from pgrag.connect import transaction
 from pgrag.errors import CodeTreeError, DependentObjectsError, MissingRightError, PgragError, WorkspaceError
 from pgrag.migrate import check, current, initialise, upgrade, upgrade_all, workspaces
 from pgrag.sql import catalog_query, code_digest
 from tests.migration.support import (
+    WORD_COUNT,
     WORD_VIEW,
     Identity,
     Release,
@@ -66,6 +67,31 @@ def test_functions_a_release_no_longer_has_go(made: str, release: Release) -> No
     upgrade(settings_for(made))
     assert check(settings_for(made)) == []
     assert one(made, "select to_regproc('pgrag.extra') is null and to_regclass('pgrag.extra_view') is null") is True
+
+
+def test_types_of_the_code_tree_are_replaced_and_go(made: str, release: Release) -> None:
+    release.write("sql/05_types.sql", WORD_COUNT)
+    assert release.upgrade(made) == [f"revision {head()}", "SQL code created"]
+    assert one(made, "select word from pgrag.word_counts(array[('a', 1)::pgrag.word_count])") == "a"
+    assert release.upgrade(made) == [""]
+    release.write("sql/05_types.sql", WORD_COUNT.replace("number integer", "number bigint, share real"))
+    assert release.upgrade(made) == [f"revision {head()}", "SQL code created"]
+    assert one(made, "select share from pgrag.word_counts(array[('a', 1, .5)::pgrag.word_count])") == 0.5
+    upgrade(settings_for(made))
+    assert check(settings_for(made)) == []
+    assert one(made, "select to_regtype('pgrag.word_count') is null and to_regproc('pgrag.word_counts') is null")
+
+
+def test_a_users_type_with_a_name_that_a_release_needs_is_not_replaced(made: str, release: Release) -> None:
+    run(made, "create type pgrag.word_count as (mine text)")
+    release.write("sql/05_types.sql", WORD_COUNT)
+    assert release.upgrade(made) == [
+        "DatabaseError",
+        'sql/05_types.sql: type "word_count" already exists',
+    ]
+    assert one(made, "select (row('x')::pgrag.word_count).mine") == "x"
+    upgrade(settings_for(made))
+    assert one(made, "select (row('x')::pgrag.word_count).mine") == "x"
 
 
 def test_a_revision_runs_and_finds_no_code_in_its_way(made: str, release: Release) -> None:
@@ -151,6 +177,18 @@ DEPENDENTS = {
     ),
     "rule": ("create rule r as on insert to pgrag.word_view do instead nothing", "rule r on pgrag.word_view"),
     "column of a row type": ("create table theirs.t (y int, x pgrag.word_view)", "table column theirs.t.x"),
+    "column of a type": ("create table theirs.t (y int, x pgrag.word_count)", "table column theirs.t.x"),
+    "column of an array of a type": ("create table theirs.t (y int, x pgrag.word_count[])", "table column theirs.t.x"),
+    "function on a type": (
+        "create function theirs.f(pgrag.word_count) returns int language sql as 'select 1'",
+        "function theirs.f(pgrag.word_count)",
+    ),
+    "view of a type": (
+        "create view theirs.v as select (row('a', 1)::pgrag.word_count).word",
+        "view theirs.v",
+    ),
+    "type of a type": ("create type theirs.c as (x pgrag.word_count)", "composite type column theirs.c.x"),
+    "domain over a type": ("create domain theirs.d as pgrag.word_count", "type theirs.d"),
 }
 
 
@@ -173,9 +211,7 @@ def dependents_left(dsn: str) -> list[str]:
     with transaction(settings_for(dsn)) as connection:
         set_search_path(connection, "pgrag")
         own = own_objects(connection, "pgrag")
-        ids = {kind: [item.oid for item in own if item.kind == kind] for kind in ("routine", "view")}
-        values = {"routines": ids["routine"], "views": ids["view"]}
-        return list(connection.scalars(text(catalog_query("dependents")), values))
+        return list(connection.scalars(text(catalog_query("dependents")), ids_by_kind(own)))
 
 
 def test_the_list_of_dependents_is_exact(word_view: str) -> None:
@@ -236,11 +272,10 @@ def acl(dsn: str, name: str) -> set[str]:
     entries = one(
         dsn,
         "select coalesce(array_agg(e::text), '{}') from (select unnest(proacl) e from pg_proc where proname = %s "
+        "union all select unnest(typacl) from pg_type where typname = %s "
         "union all select unnest(relacl) from pg_class where relname = %s "
         "union all select unnest(attacl) from pg_attribute where attrelid = to_regclass('pgrag.' || %s)) x",
-        name,
-        name,
-        name,
+        *[name] * 4,
     )
     return {entry.rsplit("/", 1)[0] for entry in entries if not entry.startswith("postgres=")}
 
@@ -263,6 +298,16 @@ def test_grants_survive(word_view: str, role: str, release: Release) -> None:
     assert release.upgrade(word_view) == [f"revision {head()}", "SQL code created"]
     assert one(word_view, "select 'pgrag.word_view'::regclass::oid") != oid
     assert {name: acl(word_view, name) for name in names} == before
+
+
+def test_grants_on_types_survive(word_view: str, role: str, release: Release) -> None:
+    to_role(word_view, "revoke usage on type pgrag.word_count from public", role)
+    to_role(word_view, "grant usage on type pgrag.word_count to {role} with grant option", role)
+    before = acl(word_view, "word_count")
+    assert before == {f'"{role}"=U*'}
+    release.write("sql/05_types.sql", f"{WORD_COUNT} create view another as select 1 as x;")
+    assert release.upgrade(word_view) == [f"revision {head()}", "SQL code created"]
+    assert acl(word_view, "word_count") == before
 
 
 def test_grants_on_what_is_gone_are_dropped(word_view: str, role: str) -> None:
