@@ -32,7 +32,7 @@ OBJECTS_COMMENT = (
 @dataclass(frozen=True, slots=True)
 class CodeObject:
     """A function, view or composite type. `identity` is its name and argument types without the schema, `version` its
-    row's xmin.
+    row's xmin; `digest` is that of its definition, a view's with the server's major version and a colon before it.
     """
 
     kind: str
@@ -181,11 +181,16 @@ def code_problems(connection: Connection, schema: str) -> list[str]:
         return ["the list of pgrag's functions, code_objects(), is missing: run `pgrag db upgrade`"]
     live = {item.key: item.digest for item in live_objects(connection, schema)}
     return [
-        f"{kind} {identity} {'is missing' if live.get((kind, identity)) is None else 'was changed by hand'}: "
+        f"{kind} {identity} {'is missing' if (kind, identity) not in live else 'was changed by hand'}: "
         "run `pgrag db upgrade`"
         for (kind, identity), expected in recorded.items()
-        if live.get((kind, identity)) != expected
+        if (kind, identity) not in live or _changed(expected, live[kind, identity])
     ]
+
+
+def _changed(recorded: str, live: str) -> bool:
+    """Whether two digests tell of a change; those that servers of different versions wrote out tell nothing."""
+    return recorded != live and recorded.rpartition(":")[0] == live.rpartition(":")[0]
 
 
 def _record(connection: Connection, schema: str, items: Sequence[CodeObject], digest: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from psycopg.sql import SQL
 
 from pgrag.errors import WorkspaceError
 from pgrag.migrate import check, current, upgrade
-from tests.migration.support import WORD_COUNT, Release, age_code, head, run, settings_for
+from tests.migration.support import WORD_COUNT, Release, age_code, head, one, run, settings_for
 
 
 @pytest.mark.parametrize(
@@ -63,6 +66,27 @@ def test_finds_a_changed_type(made: str, release: Release) -> None:
     ]
     release.upgrade(made)
     assert release.check(made) == []
+
+
+def test_a_view_written_out_by_another_version_of_the_server_is_not_compared(made: str) -> None:
+    body = one(made, "select prosrc from pg_proc where oid = 'pgrag.code_objects()'::regprocedure")
+    major = one(made, "select current_setting('server_version_num')::int / 10000")
+    assert f"'{major}:" in body
+    other = re.sub(f"'{major}:[0-9a-f]+'", f"'{major - 1}:{'0' * 64}'", body)
+    statement = SQL(
+        "create or replace function pgrag.code_objects() returns table (kind text, identity text, digest text) "
+        "language sql immutable as {}"
+    )
+    run(made, statement.format(other))
+    assert check(settings_for(made)) == []
+    run(made, "alter function pgrag.raise_unless_current(text) volatile")
+    run(made, "drop view pgrag.usage")
+    assert check(settings_for(made)) == [
+        "routine raise_unless_current(text) was changed by hand: run `pgrag db upgrade`",
+        "view usage is missing: run `pgrag db upgrade`",
+    ]
+    upgrade(settings_for(made))
+    assert one(made, "select prosrc from pg_proc where oid = 'pgrag.code_objects()'::regprocedure") == body
 
 
 def test_an_upgrade_mends_code_changed_by_hand(made: str) -> None:
