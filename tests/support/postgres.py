@@ -11,13 +11,14 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import psycopg
 import testing.postgresql
 from psycopg import sql
 
 from pgrag.embedded.account import run, server_account
-from pgrag.embedded.binaries import find_binaries
+from pgrag.embedded.binaries import BIN_VARIABLE, Binaries, find_binaries
 
 # testing.postgresql starts the server as its child. This little parent in between runs it as the right account, away
 # from the terminal's Ctrl-C, and takes it down when the test process dies in whatever way.
@@ -56,8 +57,7 @@ class Postgresql(testing.postgresql.Postgresql):  # type: ignore[misc]
 
     DEFAULT_SETTINGS: ClassVar[dict[str, Any]] = dict(
         testing.postgresql.Postgresql.DEFAULT_SETTINGS,
-        initdb_args="-U postgres -A trust -E UTF8 --no-sync --no-instructions "
-        "--locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C --lc-ctype=C.UTF-8",
+        initdb_args="-U postgres -A trust -E UTF8 --no-sync --no-instructions --locale=C --lc-ctype=C.UTF-8",
         postgres_args="-h 127.0.0.1 -F -c synchronous_commit=off -c full_page_writes=off -c logging_collector=off "
         "-c max_connections=200 -c shared_buffers=128MB -c jit=off -c random_page_cost=1.1 "
         "-c max_wal_size=2GB -c autovacuum=off -c shared_preload_libraries=pg_stat_statements",
@@ -67,9 +67,11 @@ class Postgresql(testing.postgresql.Postgresql):  # type: ignore[misc]
     def initialize(self) -> None:
         """Find the programs and the account to run them as."""
         self.account = server_account()
-        binaries = find_binaries(self.account)
+        binaries: Binaries = self.settings.pop("binaries", None) or find_binaries(self.account)
         self.initdb = self.settings.pop("initdb") or binaries.program("initdb")
         self.postgres = self.settings.pop("postgres") or binaries.program("postgres")
+        if binaries.major >= 17:  # before, the same order and the same letters come from the C library
+            self.settings["initdb_args"] += " --locale-provider=builtin --builtin-locale=C.UTF-8"
 
     def initialize_database(self) -> None:
         """initdb, unless a data directory was copied in."""
@@ -103,10 +105,20 @@ class PostgresqlFactory(testing.postgresql.PostgresqlFactory):  # type: ignore[m
 
 
 def start_test_server(**settings: Any) -> Postgresql:
-    """A running server, stopped and removed by `.stop()` or when the process ends. Its DSN: `.url(database=...)`."""
+    """A running server, stopped and removed by `.stop()` or when the process ends. Its DSN: `.url(database=...)`.
+
+    `binaries`: the PostgreSQL to run, otherwise what `find_binaries` finds.
+    """
     server = Postgresql(**settings)
     atexit.register(server.stop)
     return server
+
+
+def embedded_binaries() -> Binaries:
+    """The newest PostgreSQL that is supported: the wheel's, whatever `$PGRAG_PG_BIN` says."""
+    with mock.patch.dict(os.environ):
+        os.environ.pop(BIN_VARIABLE, None)
+        return find_binaries(server_account())
 
 
 def create_database(admin_dsn: str, name: str, template: str | None = None) -> None:
