@@ -145,3 +145,13 @@ def test_every_function_brings_its_search_path(made: str) -> None:
             assert language == "sql", name
             assert not re.search(r"\b(from|join)\s+\w+\b(?!\()", body), name
             assert not ours.intersection(re.findall(r"(\w+)\(", body)), name
+
+
+def test_no_function_sets_a_parameter_of_an_extension(made: str) -> None:
+    """In a header, it takes a superuser to create the function before the extension's library is loaded: no restore."""
+    found = run(
+        made,
+        "select p.oid::regprocedure::text, parameter from pg_proc p cross join unnest(p.proconfig) parameter "
+        "where p.pronamespace = 'pgrag'::regnamespace and split_part(parameter, '=', 1) like '%.%' order by 1, 2",
+    )
+    assert found == []
