@@ -64,7 +64,7 @@ comment on function describe(text, bigint[], bigint[], integer, integer) is
 
 -- name_entities: what is written by hand, else most often, else first in the alphabet; type null where none is told
 create or replace function name_entities(p_entity bigint[], p_mention bigint[] default null)
-returns table (id bigint, name text, type text, mentions bigint)
+returns table (id bigint, name text, type text)
 language sql stable rows 100
 set search_path from current
 as $f$
@@ -78,13 +78,11 @@ as $f$
     ), types as (
         select distinct on (entity_id) entity_id, type from said where type <> '' group by entity_id, type
         order by entity_id, bool_or(chunk_id is null) desc, count(*) desc, type collate "C"
-    ), counts as (
-        select entity_id, count(distinct chunk_id) as mentions from said group by entity_id
     )
-    select n.entity_id, n.name, t.type, c.mentions from names n join counts c using (entity_id) left join types t using (entity_id)
+    select n.entity_id, n.name, t.type from names n left join types t using (entity_id)
 $f$;
 comment on function name_entities(bigint[], bigint[]) is
-    'Name, type and number of passages of entities, by all mentions or by the listed ones';
+    'Name and type of entities, by all mentions or by the listed ones';
 
 create or replace function relation_keywords(p_relation bigint[], p_fact bigint[] default null)
 returns table (relation_id bigint, keywords text[])
@@ -133,7 +131,8 @@ declare
 begin
     with composed as (
         update entity e
-        set name = n.name, type = coalesce(n.type, ''), description = concat_ws(E'\n', e.summary, d.description), mentions = n.mentions,
+        set name = n.name, type = coalesce(n.type, ''), description = concat_ws(E'\n', e.summary, d.description),
+            mentions = (select count(distinct m.chunk_id) from mention m where m.entity_id = e.id),
             degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
             tokens = line_bytes(array[n.name, n.type, concat_ws(E'\n', e.summary, d.description)])
         from name_entities(p_entity) n join entity before using (id)

@@ -208,13 +208,14 @@ comment on function scope_chunks(jsonb, halfvec, boolean, halfvec, halfvec, text
 p_graph, those of its words, facts and names';
 
 create type scope as (
-    chunk bigint[], near double precision[], near_low double precision[],
+    chunk bigint[], near double precision[], near_low double precision[], entity bigint[], mentions bigint[],
     m_id bigint[], m_entity bigint[], m_chunk bigint[],
     f_id bigint[], f_chunk bigint[], f_relation bigint[], f_near double precision[], f_low double precision[], f_high double precision[],
     e_relation bigint[], e_source bigint[], e_target bigint[], e_weight double precision[]);
 comment on type scope is
-    'What a filtered search may see, as parallel arrays: passages with their nearness to the question and its low-level keywords; and of
-what they state m_ mentions, f_ facts with their nearness to each vector, e_ relations with the weight that these facts give them';
+    'What a filtered search may see, as parallel arrays: passages with their nearness to the question and its low-level keywords; entities
+with the number of these passages that mention them; m_ mentions, f_ facts with their nearness to each vector, e_ relations with the weight
+that these facts give them';
 
 -- load_scope: names, types, descriptions, weights and counts of a filtered search are made of what the passages in its scope state, for
 -- a profile, vector or text, mixes documents. It is read once.
@@ -235,6 +236,9 @@ begin
     end if;
     select array_agg(m.id), array_agg(m.entity_id), array_agg(m.chunk_id) into s.m_id, s.m_entity, s.m_chunk
     from mention m where m.chunk_id = any (p_chunk);
+    select array_agg(m.entity_id), array_agg(m.mentions) into s.entity, s.mentions
+    from (select u.entity_id, count(distinct u.chunk_id) as mentions
+          from unnest(s.m_entity, s.m_chunk) as u (entity_id, chunk_id) group by u.entity_id) m;
     select array_agg(f.id), array_agg(f.chunk_id), array_agg(f.relation_id), array_agg(1 - (v.embedding <=> p_question)),
            array_agg(1 - (v.embedding <=> p_low)), array_agg(1 - (v.embedding <=> p_high))
     into s.f_id, s.f_chunk, s.f_relation, s.f_near, s.f_low, s.f_high

@@ -8,6 +8,9 @@ create type asked as (
     threshold real, degree_cap integer, hops integer, ranking text, lexical double precision, nearness double precision, most integer);
 comment on type asked is 'A question as retrieve() was asked it; most is the number of passages';
 
+create type found as (layer text, n bigint, id bigint, score real, why text);
+comment on type found is 'An entity or a relation that was found: its place among those of its layer, its score if it has one, the channels';
+
 create or replace function near_entities(p_asked asked, p_scope scope)
 returns table (entity_id bigint, n bigint, cos double precision, why text)
 language plpgsql stable rows 40
@@ -49,7 +52,7 @@ as $f$
 begin
     return query
     select a.entity_id, min(k.n) from unnest(p_key) with ordinality as k (key, n) join entity_alias a using (key)
-    where p_scope.chunk is null or a.entity_id in (select unnest(p_scope.m_entity)) group by a.entity_id;
+    where p_scope.chunk is null or a.entity_id in (select unnest(p_scope.entity)) group by a.entity_id;
 end $f$;
 comment on function named_entities(text[], scope) is 'Entities with one of these names (normal forms), in the order of the names';
 
@@ -67,7 +70,7 @@ begin
         select key from unnest(p_key) with ordinality as k (key, n)
         where not exists (
             select from entity_alias a
-            where a.key = k.key and (p_scope.chunk is null or a.entity_id in (select unnest(p_scope.m_entity)))) order by n);
+            where a.key = k.key and (p_scope.chunk is null or a.entity_id in (select unnest(p_scope.entity)))) order by n);
     if v_unknown = '{}' then
         return;
     end if;
@@ -78,7 +81,7 @@ begin
     cross join lateral (
         select entity_id, row_number() over (order by similarity(key, k.key) desc, key) as n
         from (select * from entity_alias where key % k.key limit 1000) alike
-        where p_scope.chunk is null or entity_id in (select unnest(p_scope.m_entity))
+        where p_scope.chunk is null or entity_id in (select unnest(p_scope.entity))
         order by 2 limit 3
     ) a
     group by a.entity_id;
@@ -140,12 +143,35 @@ begin
             from unnest(p_scope.e_source || p_scope.e_target, p_scope.e_relation || p_scope.e_relation,
                         p_scope.e_target || p_scope.e_source, p_scope.e_weight || p_scope.e_weight)
                  as both_ways (entity_id, relation_id, other_id, weight)
-            where entity_id = any (p_entity)
+            where entity_id in (select unnest(p_entity))
         ) h on h.entity_id = e.id and h.j <= p_most;
     end if;
 end $f$;
 comment on function edges_of(bigint[], integer, scope) is
     'The heaviest edges of each entity (n: its place in the list), j from 1 for the heaviest';
+
+create or replace function edges_among(p_node bigint[], p_scope scope)
+returns table (a bigint, b bigint, weight double precision)
+language plpgsql stable rows 1000
+set search_path from current
+as $f$
+#variable_conflict use_column
+begin
+    if p_scope.chunk is null then
+        return query
+        select node.i, other.i, hop.weight::double precision
+        from unnest(p_node) with ordinality as node (id, i)
+        cross join lateral (
+            select other_id, weight from adjacency where entity_id = node.id order by weight desc, relation_id limit 32) hop
+        join unnest(p_node) with ordinality as other (id, i) on other.id = hop.other_id;
+    else
+        return query
+        select hop.n, other.i, hop.weight
+        from edges_of(p_node, 32, p_scope) hop join unnest(p_node) with ordinality as other (id, i) on other.id = hop.other_id;
+    end if;
+end $f$;
+comment on function edges_among(bigint[], scope) is
+    'Of the 32 heaviest edges of each entity those that lead to another of them; a and b are places in the list';
 
 create or replace function near_passages(p_question halfvec, p_most integer, p_breadth integer, p_scope scope)
 returns table (chunk_id bigint, cos double precision)
@@ -233,45 +259,42 @@ begin
             select distinct chunk_id from fact where relation_id = r.id and chunk_id is not null order by chunk_id limit 50) c;
     else
         return query
-        select channel, item.n, source.chunk_id
+        select channel, n, chunk_id
         from (
-            select 'entity' as channel, id, n from unnest(p_entity) with ordinality as e (id, n)
+            select 'entity' as channel, e.n, m.chunk_id, row_number() over (partition by e.n order by m.chunk_id) as i
+            from unnest(p_entity) with ordinality as e (id, n)
+            join (select distinct * from unnest(p_scope.m_entity, p_scope.m_chunk) as m (id, chunk_id)
+                  where id in (select unnest(p_entity))) m using (id)
             union all
-            select 'relation', id, n from unnest(p_relation) with ordinality as r (id, n)
-        ) item
-        join (
-            select *, row_number() over (partition by channel, id order by chunk_id) as i
-            from (
-                select 'entity' as channel, m.* from unnest(p_scope.m_entity, p_scope.m_chunk) as m (id, chunk_id)
-                union
-                select 'relation', f.* from unnest(p_scope.f_relation, p_scope.f_chunk) as f (id, chunk_id)
-            ) link
-        ) source using (channel, id)
-        where source.i <= 50;
+            select 'relation', r.n, f.chunk_id, row_number() over (partition by r.n order by f.chunk_id)
+            from unnest(p_relation) with ordinality as r (id, n)
+            join (select distinct * from unnest(p_scope.f_relation, p_scope.f_chunk) as f (id, chunk_id)
+                  where id in (select unnest(p_relation))) f using (id)
+        ) link
+        where i <= 50;
     end if;
 end $f$;
 comment on function passages_of(bigint[], bigint[], scope) is
     'The first 50 passages behind each entity and each relation (n: its place in its list); two names that became one entity, or two facts
 of one passage, are one link';
 
-create or replace function entities_of(p_chunk bigint[], p_scope scope)
-returns table (chunk_id bigint, entity_id bigint)
-language plpgsql stable rows 1000
+create or replace function entities_of(p_chunk bigint[], p_scope scope, out chunk bigint[], out entity bigint[])
+language plpgsql stable
 set search_path from current
 as $f$
 #variable_conflict use_column
 begin
     if p_scope.chunk is null then
-        return query
-        select distinct c.id, m.entity_id
-        from unnest(p_chunk) as c (id) cross join lateral (select entity_id from mention where chunk_id = c.id offset 0) m;
+        select array_agg(id), array_agg(entity_id) into chunk, entity
+        from (select distinct c.id, m.entity_id
+              from unnest(p_chunk) as c (id) cross join lateral (select entity_id from mention where chunk_id = c.id offset 0) m) link;
     else
-        return query
-        select distinct m.chunk_id, m.entity_id from unnest(p_scope.m_chunk, p_scope.m_entity) as m (chunk_id, entity_id)
-        where m.chunk_id in (select unnest(p_chunk));
+        select array_agg(chunk_id), array_agg(entity_id) into chunk, entity
+        from (select distinct m.chunk_id, m.entity_id from unnest(p_scope.m_chunk, p_scope.m_entity) as m (chunk_id, entity_id)
+              where m.chunk_id in (select unnest(p_chunk))) link;
     end if;
 end $f$;
-comment on function entities_of(bigint[], scope) is 'The entities that passages mention';
+comment on function entities_of(bigint[], scope) is 'The entities that passages mention, as parallel arrays';
 
 create or replace function mentions_of(p_entity bigint[], p_scope scope)
 returns table (entity_id bigint, mentions bigint)
@@ -285,68 +308,69 @@ begin
         select id, greatest(mentions, 1)::bigint from entity where id = any (p_entity);
     else
         return query
-        select m.entity_id, count(distinct m.chunk_id) from unnest(p_scope.m_entity, p_scope.m_chunk) as m (entity_id, chunk_id)
-        where m.entity_id in (select unnest(p_entity)) group by m.entity_id;
+        select m.entity_id, m.mentions from unnest(p_scope.entity, p_scope.mentions) as m (entity_id, mentions)
+        where m.entity_id in (select unnest(p_entity));
     end if;
 end $f$;
 comment on function mentions_of(bigint[], scope) is 'In how many passages entities are mentioned; 1 for those written by hand alone';
 
--- entity_rows, relation_rows: tokens within a scope are an upper bound for the line in a context, and never less than 24
-create or replace function entity_rows(p_entity bigint[], p_room integer, p_scope scope)
-returns table (n bigint, id bigint, name text, type text, description text, tokens integer)
+-- entity_rows, relation_rows: tokens within a scope are an upper bound for the line in a context, and never less than 24: what cannot fit
+-- is not described
+create or replace function entity_rows(p_found found[], p_room integer, p_scope scope)
+returns table (n bigint, id bigint, name text, type text, description text, tokens integer, score real, why text)
 language plpgsql stable rows 100
 set search_path from current
 as $f$
 #variable_conflict use_column
 declare
-    v_entity constant bigint[] := case when p_scope.chunk is null then p_entity else p_entity[:p_room / 24] end;
+    v_entity bigint[];
     v_mention bigint[];
 begin
     if p_scope.chunk is null then
         return query
-        select n, id, name, type, description, tokens
-        from (select f.n, e.*, sum(e.tokens) over (order by f.n) as total
-              from unnest(v_entity) with ordinality as f (id, n) join entity e using (id)) line
-        where total <= p_room order by n;
+        select f.n, e.id, e.name, e.type, e.description, e.tokens, f.score, f.why
+        from (select u.*, sum(e.tokens) over (order by u.n) as total from unnest(p_found) u join entity e using (id)) f
+        join entity e using (id)
+        where total <= p_room order by f.n;
     else
+        v_entity := array(select id from unnest(p_found) where n <= p_room / 24);
         v_mention := array(select m.id from unnest(p_scope.m_id, p_scope.m_entity) as m (id, entity_id)
                            where entity_id in (select unnest(v_entity)));
         return query
-        select n, id, name, type, description, tokens
-        from (
-            select line.*, sum(tokens) over (order by n) as total
-            from (select f.n, f.id, e.name, coalesce(e.type, '') as type, coalesce(d.description, '') as description,
-                         (line_bytes(array[e.name, e.type]) - 40 + coalesce(d.tokens, 0))::integer as tokens
-                  from unnest(v_entity) with ordinality as f (id, n)
-                  join name_entities(v_entity, v_mention) e using (id)
-                  left join describe('entity', v_entity, v_mention) d on d.owner = f.id) line
-        ) running
-        where total <= p_room order by n;
+        with line as materialized (
+            select f.n, f.id, e.name, coalesce(e.type, ''), coalesce(d.description, ''),
+                   (line_bytes(array[e.name, e.type]) - 40 + coalesce(d.tokens, 0))::integer as tokens, f.score, f.why
+            from unnest(p_found) f join name_entities(v_entity, v_mention) e using (id)
+            left join describe('entity', v_entity, v_mention) d on d.owner = f.id
+        )
+        select (line).* from (select line, sum(line.tokens) over (order by line.n) as total from line) running
+        where total <= p_room order by (line).n;
     end if;
 end $f$;
-comment on function entity_rows(bigint[], integer, scope) is 'What is told of entities, in their order, as many as there is room for tokens';
+comment on function entity_rows(found[], integer, scope) is 'What is told of entities, in their order, as many as there is room for tokens';
 
-create or replace function relation_rows(p_relation bigint[], p_room integer, p_scope scope)
-returns table (n bigint, id bigint, name text, target text, keywords text[], description text, weight real, tokens integer)
+create or replace function relation_rows(p_found found[], p_room integer, p_scope scope)
+returns table (
+    n bigint, id bigint, name text, target text, keywords text[], description text, weight real, tokens integer, score real, why text)
 language plpgsql stable rows 100
 set search_path from current
 as $f$
 #variable_conflict use_column
 declare
-    v_relation constant bigint[] := case when p_scope.chunk is null then p_relation else p_relation[:p_room / 24] end;
+    v_relation bigint[];
     v_fact bigint[];
     v_end bigint[];
     v_mention bigint[];
 begin
     if p_scope.chunk is null then
         return query
-        select n, line.id, least(s.name collate "C", t.name collate "C"), greatest(s.name collate "C", t.name collate "C"),
-               keywords, line.description, weight, line.tokens
-        from (select f.n, r.*, sum(r.tokens) over (order by f.n) as total
-              from unnest(v_relation) with ordinality as f (id, n) join relation r using (id)) line
-        join entity s on s.id = line.source join entity t on t.id = line.target
-        where total <= p_room order by n;
+        select f.n, r.id, least(s.name collate "C", t.name collate "C"), greatest(s.name collate "C", t.name collate "C"),
+               r.keywords, r.description, r.weight, r.tokens, f.score, f.why
+        from (select u.*, sum(r.tokens) over (order by u.n) as total from unnest(p_found) u join relation r using (id)) f
+        join relation r using (id) join entity s on s.id = r.source join entity t on t.id = r.target
+        where total <= p_room order by f.n;
     else
+        v_relation := array(select id from unnest(p_found) where n <= p_room / 24);
         v_fact := array(select f.id from unnest(p_scope.f_id, p_scope.f_relation) as f (id, relation_id)
                         where relation_id in (select unnest(v_relation)));
         v_end := array(select unnest(array[e.source, e.target])
@@ -357,21 +381,20 @@ begin
         return query
         with end_name as materialized (
             select id, name from name_entities(v_end, v_mention)
-        ), line as (
-            select f.n, f.id, least(s.name collate "C", t.name collate "C") as name,
-                   greatest(s.name collate "C", t.name collate "C") as target, coalesce(k.keywords, '{}') as keywords, d.description,
-                   e.weight::real as weight, (line_bytes(array[s.name, t.name]) - 40 + d.tokens)::integer as tokens
-            from unnest(v_relation) with ordinality as f (id, n)
+        ), line as materialized (
+            select f.n, f.id, least(s.name collate "C", t.name collate "C"), greatest(s.name collate "C", t.name collate "C"),
+                   coalesce(k.keywords, '{}'), d.description, e.weight::real,
+                   (line_bytes(array[s.name, t.name]) - 40 + d.tokens)::integer as tokens, f.score, f.why
+            from unnest(p_found) f
             join unnest(p_scope.e_relation, p_scope.e_source, p_scope.e_target, p_scope.e_weight) as e (id, source, target, weight)
                  using (id)
             join describe('relation', v_relation, v_fact) d on d.owner = f.id
             left join relation_keywords(v_relation, v_fact) k on k.relation_id = f.id
             join end_name s on s.id = e.source join end_name t on t.id = e.target
         )
-        select n, id, name, target, keywords, description, weight, tokens
-        from (select *, sum(tokens) over (order by n) as total from line) running
-        where total <= p_room order by n;
+        select (line).* from (select line, sum(line.tokens) over (order by line.n) as total from line) running
+        where total <= p_room order by (line).n;
     end if;
 end $f$;
-comment on function relation_rows(bigint[], integer, scope) is
+comment on function relation_rows(found[], integer, scope) is
     'What is told of relations, in their order, as many as there is room for tokens; name and target are their ends in the order of "C"';

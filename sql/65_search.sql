@@ -1,9 +1,6 @@
 -- Search: question, low-level and high-level vectors in, ranked rows of three layers out, one call. What is read, of everything or of what
 -- a filter allows, stands in 64; here are the rules, once.
 
-create type found as (layer text, n bigint, id bigint, score real, why text);
-comment on type found is 'An entity or a relation that was found: its place among those of its layer, its score if it has one, the channels';
-
 -- find_graph: entities and relations for a question, best first. Seeds: entities by exact name, by vector and by similar name, in turn;
 -- relations by vector. One hop (or more) from the seeds. Local and global lists are merged in turn, so that a cut starves neither.
 -- Other than LightRAG: seeds are names, vectors and similar names in turn, p_top_k in all (there: vectors alone); of a seed the heaviest
@@ -275,7 +272,7 @@ begin
     )
     select array_agg(id order by id) into v_node
     from (select unnest(v_passage[:30]) as id union select chunk_id from near_source where i <= 5) passage;
-    select array_agg(chunk_id), array_agg(entity_id) into v_link_passage, v_link_entity from entities_of(v_node, p_scope);
+    select chunk, entity into v_link_passage, v_link_entity from entities_of(v_node, p_scope);
     select array_agg(id order by id) into v_entity from (
         select unnest(v_seed) as id
         union
@@ -294,7 +291,7 @@ begin
         join passage p on p.id = l.chunk_id join node on node.id = l.entity_id
     ), edge as materialized (
         select a, b, w / sum(w) over (partition by a order by b rows between unbounded preceding and unbounded following) as w from (
-            select hop.n as a, other.i as b, hop.weight as w from edges_of(v_entity, 32, p_scope) hop join node other on other.id = hop.other_id
+            select a, b, weight as w from edges_among(v_entity, p_scope)
             union all select a, b, 1 from linked
             union all select b, a, 1 from linked
         ) ways
@@ -427,7 +424,8 @@ declare
     v_asked asked;
     v_scope scope;
     v_chunk bigint[];
-    v_found found[];
+    v_near_entity found[];
+    v_near_relation found[];
     v_entity bigint[] := '{}';      -- that fit the budget
     v_relation bigint[] := '{}';
     v_tokens bigint := 0;
@@ -469,12 +467,10 @@ begin
     end if;
 
     if p_mode <> 'naive' then
-        v_found := array(select g from find_graph(v_asked, v_scope) g order by g.n);
+        select array_agg(f order by f.n) filter (where f.layer = 'entity'), array_agg(f order by f.n) filter (where f.layer = 'relation')
+        into v_near_entity, v_near_relation from find_graph(v_asked, v_scope) f;
         for layer, rank, id, name, type, body, tokens, score, why in
-            select 'entity', e.n, e.id, e.name, e.type, e.description, e.tokens, f.score, f.why
-            from entity_rows(array(select f.id from unnest(v_found) f where f.layer = 'entity' order by f.n),
-                             floor(v_share * p_entity_tokens)::integer, v_scope) e
-            join unnest(v_found) f on f.layer = 'entity' and f.id = e.id order by e.n
+            select 'entity', * from entity_rows(v_near_entity, floor(v_share * p_entity_tokens)::integer, v_scope)
         loop
             return next;
             v_entity := v_entity || id;
@@ -482,10 +478,7 @@ begin
         end loop;
         type := null;
         for layer, rank, id, name, target, keywords, body, weight, tokens, score, why in
-            select 'relation', r.n, r.id, r.name, r.target, r.keywords, r.description, r.weight, r.tokens, f.score, f.why
-            from relation_rows(array(select f.id from unnest(v_found) f where f.layer = 'relation' order by f.n),
-                               floor(v_share * p_relation_tokens)::integer, v_scope) r
-            join unnest(v_found) f on f.layer = 'relation' and f.id = r.id order by r.n
+            select 'relation', * from relation_rows(v_near_relation, floor(v_share * p_relation_tokens)::integer, v_scope)
         loop
             return next;
             v_relation := v_relation || id;
