@@ -86,7 +86,7 @@ class Side:
         found = await self._rag.retrieve(text, **given)
         ms = (time.perf_counter() - started) * 1000
         layers = {layer: [row.id for row in getattr(found, layer)] for layer in ("entities", "relations", "chunks")}
-        return {"ms": ms, "rows": layers}
+        return {"ms": round(ms, 4), "rows": layers}
 
     async def close(self) -> None:
         """Closes the workspace."""

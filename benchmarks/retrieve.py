@@ -1,7 +1,8 @@
 """What a search costs, and what it finds of what exact search would, as graphs grow.
 
     python benchmarks/retrieve.py [--sizes 16k,100k,1m] [--questions 100] [--modes mix,naive] [--rankings vector]
-                                  [--against COMMIT] [--dsn DSN] [--home DIRECTORY] [--keep] [--json] [--goals]
+                                  [--against COMMIT [--passes 3]] [--dsn DSN] [--home DIRECTORY] [--keep]
+                                  [--json] [--goals]
 
 Makes a graph of each size (see graphs.py) in a workspace of its own and asks questions about facts of it: all variants
 of a search in turn for ten questions at a time, after each question was asked once unmeasured. Without --dsn (or
@@ -16,8 +17,9 @@ against exact search, by ef_search.
 
 --against compares the working tree with a commit of this repository over the same data (see releases.py), at 16k and
 100k if --sizes does not say otherwise; --modes and --rankings are not looked at. Times are of whole PgRAG.retrieve()
-calls, the interval of the ratio is a bootstrap of the questions, and the last column says for how many questions the
-ids of entities, relations or chunks, or their order, are others.
+calls; the goals are for the ratio of their p50. That of least times is the median over the questions of the least time
+of each: a busy machine disturbs it less. Intervals are bootstraps of the questions. The last column says for how many
+questions the ids of entities, relations or chunks, or their order, are others.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def compare_size(name: str, dsn: str, options: argparse.Namespace, release: rele
     """One size beside a release."""
     with loaded(name, dsn, options) as (settings, size, _):
         questions = draw_questions(settings, options.questions, 1, hub=False)
-        return releases.compare(settings, size, release, questions, keep=options.keep)
+        return releases.compare(settings, size, release, questions, options.passes, keep=options.keep)
 
 
 def measure_size(name: str, dsn: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -226,12 +228,15 @@ def main() -> int:
     parser.add_argument("--modes", default="local,global,hybrid,mix,naive", help="modes to try")
     parser.add_argument("--rankings", default="vector,weight,pagerank", help="orders of the text layer to try in each")
     parser.add_argument("--against", metavar="COMMIT", help="compare with this commit, over the same data")
+    parser.add_argument("--passes", type=int, default=3, help="how often --against asks each question, measured")
     parser.add_argument("--dsn", default=os.environ.get("PGRAG_DSN"), help="PostgreSQL to use; none: one of its own")
     parser.add_argument("--home", type=Path, help="where its own server lives, and stays")
     parser.add_argument("--keep", action="store_true", help="take workspaces that are there, leave those that are made")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--goals", action="store_true", help="exit 1 when a goal is missed")
     options = parser.parse_args()
+    if options.passes < 1:
+        parser.error("--passes: 1 at least")
     if options.questions < 10:
         parser.error("--questions: 10 at least, for percentiles of fewer say nothing")
     if (

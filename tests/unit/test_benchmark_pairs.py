@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.goals import Goal
-from benchmarks.pairs import Side, differing, ratio, turn
+from benchmarks.pairs import Side, differing, least_ratio, ratio, turn
 
 
 def test_whoever_goes_first_alternates_by_question_and_by_pass() -> None:
@@ -28,6 +28,11 @@ def test_interval_of_the_ratio_is_narrow_where_each_question_is_as_much_slower_h
     found = ratio(*(Side(ms=(10 * side).tolist()) for side in noise))
     assert 0.9 < found.low < 1 < found.high < 1.1
     assert found == ratio(*(Side(ms=(10 * side).tolist()) for side in noise))  # the same draws every time
+
+
+def test_ratio_of_least_times_leaves_out_what_came_between() -> None:
+    ours, theirs = Side(ms=[[2, 90], [50, 4], [6, 6]]), Side(ms=[[1, 1], [2, 70], [300, 3]])
+    assert least_ratio(ours, theirs).value == 2
 
 
 def test_sides_that_were_asked_different_questions_have_no_ratio() -> None:
