@@ -121,7 +121,7 @@ class Compared:
 
 @contextmanager
 def checkout(commit: str) -> Iterator[Release]:
-    """The files of a commit of this repository in a temporary directory. Exits where there is none."""
+    """The files of a commit of this repository in a temporary directory. Raises PeerError if there is none."""
     found = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").decode().strip()
     with tempfile.TemporaryDirectory(prefix=f"pgrag-{found[:7]}-") as directory:
         subprocess.run(["tar", "-x", "-C", directory], input=_git("archive", found), check=True)
@@ -133,7 +133,7 @@ def _git(*arguments: str) -> bytes:
         return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", b"").decode().strip() or f"no such commit in {ROOT}"
-        raise SystemExit(f"git {arguments[0]}: {said}") from None
+        raise PeerError(f"git {arguments[0]}: {said}") from None
 
 
 def compare(
