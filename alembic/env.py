@@ -14,9 +14,9 @@ from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import Connection, inspect
 
 from pgrag.config import load_settings
+from pgrag.database.migrate import reading, upgrading
+from pgrag.database.tables import Base
 from pgrag.errors import PgragError
-from pgrag.migrate import reading, upgrading
-from pgrag.models import Base
 
 CHANGES_DATA = ("upgrade", "downgrade", "stamp")
 

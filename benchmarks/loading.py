@@ -20,10 +20,10 @@ from graphs import CHUNKS_PER_DOCUMENT, DIMENSION, FACTS_PER_CHUNK, VECTOR_KINDS
 from psycopg import sql
 
 from pgrag.config import Settings
-from pgrag.context import entity_line, relation_line
-from pgrag.folding import name_key, words
-from pgrag.migrate import check, initialise
-from pgrag.tokens import Tokenizer
+from pgrag.database.migrate import check, initialise
+from pgrag.text.folding import name_key, words
+from pgrag.text.lines import entity_line, relation_line
+from pgrag.text.tokens import Tokenizer
 
 TYPES = ("person", "organization", "location", "event", "concept", "artifact")
 COMPOSED = 10_000  # entities or relations a transaction

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from pgrag.errors import ExtractionError
-from pgrag.extraction.parse import parse_extraction
-from pgrag.llm.keyword_answer import clean_summary, parse_keywords
+from pgrag.extraction.llm.parse import parse_extraction
+from pgrag.graph.summary_answer import clean_summary
+from pgrag.search.keyword_answer import parse_keywords
 
 # A second opinion, deliberately simpler than the parser: a tag, a delimiter, and at least two more fields with words.
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)

@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgrag.llm.keyless import limit_blas_threads
+from pgrag.embedding.keyless import limit_blas_threads
 
 limit_blas_threads()
 
@@ -52,7 +52,7 @@ from workspace import RememberingEmbedder, connect, read_passages, workspace_of 
 
 from pgrag import PgRAG  # noqa: E402
 from pgrag.evaluate.metrics import bootstrap  # noqa: E402
-from pgrag.extraction.keyless import KeylessKeywords, KeylessModels  # noqa: E402
+from pgrag.extraction.keyless.extractor import KeylessKeywords, KeylessModels  # noqa: E402
 from pgrag.types import Keywords  # noqa: E402
 
 if TYPE_CHECKING:

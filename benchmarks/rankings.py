@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgrag.folding import words
+from pgrag.text.folding import words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,7 +31,7 @@ from psycopg import sql
 from searches import BLOCK, Question
 
 from pgrag.config import Settings
-from pgrag.migrate import upgrade
+from pgrag.database.migrate import upgrade
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("release_side.py")
@@ -267,7 +267,7 @@ def _read_tables_of(connection: psycopg.Connection[Any], data: str, own: str, tr
         )
         for statement in statements:
             connection.execute(statement)
-        connection.execute("select cast('[1]' as vector), show_trgm('a')")  # older code sets their parameters in headers
+        connection.execute("select cast('[1]' as vector), show_trgm('a')")  # headers of 851f607 set their parameters
         for file in sorted((tree / "sql").glob("*.sql")):
             connection.execute(file.read_bytes())
 

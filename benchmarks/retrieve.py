@@ -46,8 +46,8 @@ from searches import BARE, DEFAULT, EFS, Variant, draw_questions, measure, measu
 from server import own_server
 
 from pgrag.config import Settings
+from pgrag.database.migrate import check, upgrade
 from pgrag.errors import PgragError, WorkspaceError
-from pgrag.migrate import check, upgrade
 from pgrag.types import ChunkRanking, Mode
 
 MOST_FOR_RECALL = 100  # questions: exact search reads whole tables

@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pgrag.llm.keyless import limit_blas_threads
+from pgrag.embedding.keyless import limit_blas_threads
 
 limit_blas_threads()
 
@@ -32,8 +32,8 @@ from sets import has_extraction, load_set  # noqa: E402
 from workspace import RememberingEmbedder, connect, workspace_of  # noqa: E402
 
 from pgrag import PgRAG  # noqa: E402
-from pgrag.extraction.keyless import KeylessKeywords, KeylessModels  # noqa: E402
-from pgrag.keywords import search_terms  # noqa: E402
+from pgrag.extraction.keyless.extractor import KeylessKeywords, KeylessModels  # noqa: E402
+from pgrag.search.terms import search_terms  # noqa: E402
 from pgrag.types import Mode  # noqa: E402
 
 FLAT = (0.85, 0.9, 0.95, 1.0, 1.05)

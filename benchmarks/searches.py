@@ -20,11 +20,11 @@ from server import counting_proxy, processor_ms
 
 from pgrag import PgRAG
 from pgrag.config import Settings
+from pgrag.database.pool import open_pool, prepare_connection, quoted
+from pgrag.database.store import Store
 from pgrag.errors import ExtractionError, PgragError
-from pgrag.keywords import search_terms
-from pgrag.pool import open_pool, prepare_connection, quoted
-from pgrag.query import query_options
-from pgrag.store import Store
+from pgrag.search.searcher import query_options
+from pgrag.search.terms import search_terms
 from pgrag.types import Chunk, ChunkRanking, Extraction, Keywords, Mode
 
 if TYPE_CHECKING:

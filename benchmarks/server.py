@@ -17,8 +17,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pgrag.embedded.configuration import ADMINISTRATOR
-from pgrag.embedded.server import EmbeddedServer
+from pgrag.server.configuration import ADMINISTRATOR
+from pgrag.server.server import EmbeddedServer
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 from pgvector.psycopg import register_vector
 
-from pgrag.llm.keyless import KeylessEmbedder
+from pgrag.embedding.keyless import KeylessEmbedder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

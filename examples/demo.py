@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pgrag.llm.keyless import limit_blas_threads
+from pgrag.embedding.keyless import limit_blas_threads
 
 limit_blas_threads()
 

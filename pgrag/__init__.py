@@ -10,13 +10,13 @@ __all__ = ["Document", "Filter", "Keywords", "Mode", "PgRAG", "PgragError", "Set
 if TYPE_CHECKING:
     from pgrag.config import Settings
     from pgrag.errors import PgragError
-    from pgrag.filters import Filter
     from pgrag.rag import PgRAG
+    from pgrag.search.filters import Filter
     from pgrag.types import Document, Keywords, Mode
 
 _HOMES = {
     "Document": "pgrag.types",
-    "Filter": "pgrag.filters",
+    "Filter": "pgrag.search.filters",
     "Keywords": "pgrag.types",
     "Mode": "pgrag.types",
     "PgRAG": "pgrag.rag",

@@ -13,30 +13,29 @@ from typing import Any, Self
 import anyio.to_thread
 import asyncpg
 
-from pgrag.answer import Wishes
 from pgrag.config import Settings, load_settings
+from pgrag.database.pool import check_opening, open_pool, stored_dimension
+from pgrag.database.store import Store
+from pgrag.documents.custom_chunker import chunker_of
+from pgrag.documents.reading import Given, Source
 from pgrag.errors import UsageError, WorkspaceError
-from pgrag.estimate import Estimator
 from pgrag.evaluate.drafting import DraftedQuestions, draft_questions
 from pgrag.evaluate.results import EvaluationReport, Question
 from pgrag.evaluate.run import KS, Evaluator
 from pgrag.evaluate.run import Progress as EvaluationProgress
 from pgrag.evaluate.variants import grid, with_baseline
 from pgrag.evaluate.verdicts import check_pair, judged
-from pgrag.filters import Filter
-from pgrag.folding import clean
-from pgrag.ingest import Ingestor, Progress
-from pgrag.intake import Given, Source
-from pgrag.opening import initialise, resolve_server
-from pgrag.own_chunks import chunker_of
-from pgrag.pool import check_opening, open_pool, stored_dimension
-from pgrag.prompts import RESPONSE_TYPE
-from pgrag.providers import Models
-from pgrag.query import AnswerStream, QueryOptions, Searcher, query_options
-from pgrag.reembed import Reembedder
-from pgrag.refresh import Refresher
-from pgrag.store import Store
-from pgrag.tokens import Tokenizer
+from pgrag.factory import Models, initialise, resolve_server
+from pgrag.graph.estimate import Estimator
+from pgrag.graph.ingest import Ingestor, Progress
+from pgrag.graph.reembed import Reembedder
+from pgrag.graph.refresh import Refresher
+from pgrag.llm.prompts import RESPONSE_TYPE
+from pgrag.search.answer import Wishes
+from pgrag.search.filters import Filter
+from pgrag.search.searcher import AnswerStream, QueryOptions, Searcher, query_options
+from pgrag.text.folding import clean
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import (
     ChunkerFunction,
     DeleteReport,
@@ -65,9 +64,9 @@ class PgRAG:
     `async with PgRAG() as rag: await rag.ingest(["docs/"]); print((await rag.query("Who runs checkout?")).answer)`
 
     Without a `dsn` (nor `PGRAG_DSN`, nor `dsn` in pgrag.toml) the embedded server is started. `pool` uses the caller's
-    connections instead: an asyncpg pool made with `init=pgrag.pool.prepare_connection`; it is never closed. `chunker`
-    cuts documents instead of pgrag: a function from a `Document` to its `Chunk`s or their texts; when it is to cut
-    otherwise, give it another name or attribute `digest`. Any setting of `pgrag.config.Settings` may be given by name.
+    connections instead: an asyncpg pool made with `init=pgrag.prepare_connection`; it is never closed. `chunker` cuts
+    documents instead of pgrag: a function from a `Document` to its `Chunk`s or their texts; when it is to cut
+    otherwise, give it another name or attribute `digest`. Any setting of `pgrag.Settings` may be given by name.
     Raises ConfigError for settings, and on opening DatabaseError.
     """
 
@@ -198,7 +197,7 @@ class PgRAG:
 
         Searches meanwhile find only what already has a vector. Raises DimensionError, DatabaseError, ModelError.
         """
-        from pgrag import migrate  # here: alembic and SQLAlchemy take a second that a query need not wait for
+        from pgrag.database import migrate  # here: alembic and SQLAlchemy take a second that a query need not wait for
 
         if self._pool is None:
             raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")

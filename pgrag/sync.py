@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from anyio import ClosedResourceError, EndOfStream, create_memory_object_stream
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-import pgrag.query
+import pgrag.search.searcher
 from pgrag import rag as asynchronous
 from pgrag.config import Settings
 from pgrag.errors import UsageError
@@ -35,7 +35,7 @@ def _blocking(
 
 
 def _streaming(
-    method: Callable[Concatenate[asynchronous.PgRAG, P], Awaitable[pgrag.query.AnswerStream]],
+    method: Callable[Concatenate[asynchronous.PgRAG, P], Awaitable[pgrag.search.searcher.AnswerStream]],
 ) -> Callable[Concatenate[PgRAG, P], AnswerStream]:
     """The same for the method that streams."""
 
@@ -135,7 +135,7 @@ class PgRAG:
 class AnswerStream:
     """An answer in pieces: iterate over it, once. What was found is there at once, `result` after the last piece."""
 
-    def __init__(self, rag: PgRAG, answer: pgrag.query.AnswerStream) -> None:
+    def __init__(self, rag: PgRAG, answer: pgrag.search.searcher.AnswerStream) -> None:
         self._rag = rag
         self._answer = answer
 

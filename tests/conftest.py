@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from pgrag.llm.keyless import KeylessEmbedder, limit_blas_threads
+from pgrag.embedding.keyless import KeylessEmbedder, limit_blas_threads
 
 limit_blas_threads()
 
-from pgrag import migrate  # noqa: E402 - what follows imports numpy
 from pgrag.config import Settings  # noqa: E402
+from pgrag.database import migrate  # noqa: E402 - what follows imports numpy
 from tests.support import postgres  # noqa: E402
 from tests.support.models import WordEmbedder  # noqa: E402
 

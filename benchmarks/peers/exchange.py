@@ -23,7 +23,7 @@ from workspace import Entity, Passages, Relation, check_complete, connect, read_
 
 from peers.environment import lightrag_python, run_peer
 from peers.worker import read_lines, write_lines
-from pgrag.embedding import embed_checked, embed_distinct
+from pgrag.embedding.check import embed_checked, embed_distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from server import own_server
 
-from pgrag.embedded.configuration import ADMINISTRATOR, DATABASE
+from pgrag.server.configuration import ADMINISTRATOR, DATABASE
 
 RESETS = "^(select pg_advisory_unlock_all|close all|unlisten|reset all)"  # what asyncpg sends when a connection rests
 STATEMENTS = """

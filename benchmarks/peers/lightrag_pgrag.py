@@ -27,9 +27,9 @@ from peers.lightrag_models import BETWEEN, DIMENSION, THRESHOLD, Models, Watch
 from peers.worker import peak_megabytes, serve
 from pgrag import Document, PgRAG
 from pgrag.config import Settings
+from pgrag.database.migrate import initialise
 from pgrag.llm.litellm_models import Model
 from pgrag.llm.requests import Requests, Server
-from pgrag.migrate import initialise
 from pgrag.types import Keywords
 
 MODEL = "scripted"

@@ -26,7 +26,7 @@ from server import counting_proxy
 from peers.environment import Process, peer_variables, process
 from peers.worker import write_lines
 from pgrag import Settings
-from pgrag.embedded.configuration import ADMINISTRATOR, ROLE
+from pgrag.server.configuration import ADMINISTRATOR, ROLE
 
 WORKER = Path(__file__).with_name("post_graph_rag_worker.py")
 TENTHS = 10

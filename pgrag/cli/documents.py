@@ -56,11 +56,11 @@ pgrag delete --yes https://example.com/page.html"""
 @takes_session
 def init(session: Session) -> None:
     """Create the workspace: its schema, tables and functions. Does nothing where it exists."""
-    from pgrag.llm.keyless import limit_blas_threads
+    from pgrag.embedding.keyless import limit_blas_threads
 
     settings = session.settings()
     limit_blas_threads()  # before anything imports numpy
-    from pgrag.opening import initialise
+    from pgrag.factory import initialise
 
     created = asyncio.run(initialise(settings))
     if session.json:
@@ -124,7 +124,7 @@ def _matching(targets: Sequence[str], stored: Sequence[str]) -> list[str]:
 
 def _file_uri(path: str) -> str:
     try:
-        return Path(path).resolve().as_uri()  # as pgrag.loaders makes it
+        return Path(path).resolve().as_uri()  # as pgrag.documents.loaders makes it
     except (OSError, RuntimeError):  # a loop of links: not a document then
         return path
 

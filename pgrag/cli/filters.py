@@ -12,7 +12,7 @@ import typer
 from pgrag.errors import UsageError
 
 if TYPE_CHECKING:
-    from pgrag.filters import Filter
+    from pgrag.search.filters import Filter
 
 PANEL = "Documents"
 
@@ -55,7 +55,7 @@ def filter_of(
     until: str | None,
 ) -> Filter | None:
     """The filter that the options make; None without any. Raises UsageError."""
-    from pgrag.filters import Filter
+    from pgrag.search.filters import Filter
 
     if not (metadata or labels or any_label or uri or documents or since is not None or until is not None):
         return None

@@ -183,7 +183,7 @@ def _pairs(given: Sequence[str]) -> Mapping[str, str]:
 
 
 def _date(given: str | None) -> datetime | None:
-    from pgrag.loaders.fields import moment_of
+    from pgrag.documents.loaders.fields import moment_of
 
     try:
         return moment_of(given)
@@ -192,7 +192,7 @@ def _date(given: str | None) -> datetime | None:
 
 
 def _read_stdin(uri: str) -> Document:
-    from pgrag.loaders import load_stdin
+    from pgrag.documents.loaders import load_stdin
     from pgrag.types import DocumentFailure
 
     [loaded] = load_stdin(sys.stdin.buffer, uri)

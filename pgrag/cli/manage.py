@@ -13,7 +13,7 @@ from pgrag.errors import ExitCode, PgragError
 
 if TYPE_CHECKING:
     from pgrag.config import Settings
-    from pgrag.embedded.server import ServerStatus
+    from pgrag.server.server import ServerStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def _with_database(session: Session) -> Settings:
     settings = session.settings()
     if settings.dsn is not None:
         return settings
-    from pgrag.embedded.server import EmbeddedServer
+    from pgrag.server.server import EmbeddedServer
 
     return settings.model_copy(update={"dsn": SecretStr(EmbeddedServer(settings.home).start())})
 
@@ -61,7 +61,7 @@ def upgrade(
     ] = False,
 ) -> int:
     """Bring tables and SQL code to this release. Running pgrag processes must be restarted afterwards."""
-    from pgrag import migrate
+    from pgrag.database import migrate
 
     settings = _with_database(session)
     results: dict[str, list[str] | PgragError]
@@ -92,7 +92,7 @@ def _outcome(result: list[str] | PgragError, secrets: tuple[str, ...]) -> dict[s
 @takes_session
 def check(session: Session) -> int:
     """Compare the workspace with this release; exit code 3 if something is wrong."""
-    from pgrag import migrate
+    from pgrag.database import migrate
 
     settings = _with_database(session)
     problems = migrate.check(settings)
@@ -106,7 +106,7 @@ def check(session: Session) -> int:
 @takes_session
 def current(session: Session) -> None:
     """Print the revision of the workspace's tables."""
-    from pgrag import migrate
+    from pgrag.database import migrate
 
     settings = _with_database(session)
     revision = migrate.current(settings)
@@ -119,7 +119,7 @@ def current(session: Session) -> None:
 @takes_session
 def start(session: Session) -> None:
     """Start the embedded server and print its DSN; pgrag does so itself when it needs it."""
-    from pgrag.embedded.server import EmbeddedServer
+    from pgrag.server.server import EmbeddedServer
 
     dsn = EmbeddedServer(session.settings().home).start()
     if session.json:
@@ -131,7 +131,7 @@ def start(session: Session) -> None:
 @takes_session
 def stop(session: Session) -> None:
     """Stop the embedded server; what was acknowledged is kept."""
-    from pgrag.embedded.server import EmbeddedServer
+    from pgrag.server.server import EmbeddedServer
 
     server = EmbeddedServer(session.settings().home)
     was_running = server.status().running
@@ -145,7 +145,7 @@ def stop(session: Session) -> None:
 @takes_session
 def server_status(session: Session) -> None:
     """Show whether the embedded server runs, and where its files are."""
-    from pgrag.embedded.server import EmbeddedServer
+    from pgrag.server.server import EmbeddedServer
 
     status = EmbeddedServer(session.settings().home).status()
     if session.json:

@@ -18,8 +18,8 @@ from pgrag.errors import UsageError
 from pgrag.types import ChunkRanking, Keywords, Mode
 
 if TYPE_CHECKING:
-    from pgrag.query import AnswerStream
     from pgrag.rag import PgRAG
+    from pgrag.search.searcher import AnswerStream
     from pgrag.types import QueryResult, Reference
 
 SEARCH, BUDGET, KEYWORDS, ANSWER = "Search", "Context", "Keywords", "Answer"

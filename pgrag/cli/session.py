@@ -62,7 +62,7 @@ class Session:
 
     def with_rag(self, settings: Settings, work: Callable[[PgRAG], Awaitable[T]]) -> T:
         """Open the workspace, do `work` on it, close it; Ctrl-C cancels `work` and still closes."""
-        from pgrag.llm.keyless import limit_blas_threads
+        from pgrag.embedding.keyless import limit_blas_threads
 
         limit_blas_threads()  # before anything imports numpy
         from pgrag.rag import PgRAG

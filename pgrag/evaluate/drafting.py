@@ -12,14 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pgrag import prompts
+from pgrag.database.store import Store
 from pgrag.errors import ModelError, UsageError
 from pgrag.evaluate.calls import PURPOSE, each
 from pgrag.evaluate.drafts import UNREADABLE, Draft, Passage, folded, read_draft
 from pgrag.evaluate.results import Kind, Question
+from pgrag.llm import prompts
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.replies import ChatResult
-from pgrag.store import Store
 
 SHARES: Mapping[Kind, float] = MappingProxyType(
     {Kind.SINGLE_FACT: 0.3, Kind.MULTI_HOP: 0.25, Kind.AGGREGATION: 0.15, Kind.THEMATIC: 0.15, Kind.NULL: 0.15}

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgrag.evaluate.results import Gold, Kind
-from pgrag.folding import clean
-from pgrag.llm.mend import mend
-from pgrag.prompts import language_of
+from pgrag.llm.prompts import language_of
+from pgrag.llm.repair import mend
+from pgrag.text.folding import clean
 
 UNREADABLE = "answer that cannot be read"
 PASSAGES_NEEDED: Mapping[Kind, int] = {Kind.SINGLE_FACT: 1, Kind.MULTI_HOP: 2, Kind.AGGREGATION: 3, Kind.THEMATIC: 2}

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from pgrag import prompts
 from pgrag.errors import ModelError
 from pgrag.evaluate.calls import PURPOSE, each
 from pgrag.evaluate.results import Question, Verdict
+from pgrag.llm import prompts
 from pgrag.llm.gateway import Gateway
-from pgrag.llm.mend import mend
+from pgrag.llm.repair import mend
 
 Winner = Literal["1", "2", "tie"]
 Pair = tuple[Question, str, str]

@@ -21,7 +21,7 @@ from pgrag.evaluate.questions import (
     without_gold,
 )
 from pgrag.evaluate.results import Gold, Kind, Question
-from pgrag.folding import clean
+from pgrag.text.folding import clean
 from pgrag.types import Document
 
 CORPUS = "_corpus.json"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pgrag.embedding import embed_checked
+from pgrag.embedding.check import embed_checked
 from pgrag.types import Embedder
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgrag.answer import NOTHING_FOUND
 from pgrag.evaluate.matching import Matches
 from pgrag.evaluate.results import Estimate, Kind, Outcome, Question, Row
+from pgrag.search.answer import NOTHING_FOUND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

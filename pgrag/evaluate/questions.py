@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pgrag.errors import UsageError
 from pgrag.evaluate.results import Gold, Kind, Question
-from pgrag.folding import clean
+from pgrag.text.folding import clean
 
 TEXT_FIELDS = ("question", "query", "text")
 KIND_FIELDS = ("kind", "type")

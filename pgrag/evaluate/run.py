@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from pgrag.answer import DEFAULT_WISHES, Answerer, LLMAnswerer, Wishes
 from pgrag.config import Settings
+from pgrag.database.store import Store
+from pgrag.embedding.keyless import KeylessEmbedder
 from pgrag.errors import BudgetError, ModelAccessError, PgragError, UsageError, WorkspaceError
 from pgrag.evaluate import metrics
 from pgrag.evaluate.matching import match, missing_documents
@@ -19,17 +20,16 @@ from pgrag.evaluate.memory import QuestionMemory
 from pgrag.evaluate.questions import amount
 from pgrag.evaluate.results import EvaluationReport, Kind, Outcome, Question, Variant
 from pgrag.evaluate.variants import with_baseline
-from pgrag.extraction.keyless import KeylessKeywords
-from pgrag.filters import Filter
-from pgrag.folding import clean
-from pgrag.keywords import search_terms
+from pgrag.extraction.keyless.extractor import KeylessKeywords
 from pgrag.llm import litellm_models
-from pgrag.llm.keyless import KeylessEmbedder
-from pgrag.llm.keywords import LLMKeywords
 from pgrag.llm.spending import Bills
-from pgrag.query import QueryOptions, Searcher, query_options
-from pgrag.store import Store
-from pgrag.tokens import Tokenizer
+from pgrag.search.answer import DEFAULT_WISHES, Answerer, LLMAnswerer, Wishes
+from pgrag.search.filters import Filter
+from pgrag.search.keywords import LLMKeywords
+from pgrag.search.searcher import QueryOptions, Searcher, query_options
+from pgrag.search.terms import search_terms
+from pgrag.text.folding import clean
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Embedder, KeywordExtractor, Keywords, Mode, Retrieval
 
 KS = (2, 5, 10)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pgrag.folding import clean, display_name, name_key
-from pgrag.records import FactRecord, MentionRecord
-from pgrag.tokens import Tokenizer
+from pgrag.database.rows import FactRecord, MentionRecord
+from pgrag.text.folding import clean, display_name, name_key
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import ExtractedFact, Extraction, Role
 
 MAX_NAME = 512

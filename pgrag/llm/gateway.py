@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from pgrag.config import Settings
-from pgrag.folding import clean
 from pgrag.llm import litellm_calls
-from pgrag.llm.flights import Flights, finish
 from pgrag.llm.litellm_models import Model
 from pgrag.llm.replies import ChatResult, ChatStream, Reply, StreamReader, read_reply
 from pgrag.llm.requests import Options, Requests
 from pgrag.llm.retry import CallError
+from pgrag.llm.singleflight import Flights, finish
 from pgrag.llm.spending import Usage
+from pgrag.text.folding import clean
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pgrag.llm import litellm_calls
 from pgrag.llm.litellm_models import Model
 from pgrag.llm.retry import CallError
 from pgrag.llm.spending import Bill
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

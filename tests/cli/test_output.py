@@ -99,13 +99,15 @@ def test_log_lines_are_masked_and_single(capsys: pytest.CaptureFixture[str]) -> 
     before = (logger.handlers, logger.propagate, logger.level)
     try:
         configure_logging(0, ("hunter2",))
-        logging.getLogger("pgrag.store").info("not shown")
-        logging.getLogger("pgrag.store").warning("lost\nthe connection to postgresql://ann:hunter2@db (hunter2)")
+        logging.getLogger("pgrag.database.store").info("not shown")
+        logging.getLogger("pgrag.database.store").warning(
+            "lost\nthe connection to postgresql://ann:hunter2@db (hunter2)"
+        )
         assert capsys.readouterr().err == ("pgrag: warning: lost the connection to postgresql://ann:***@db (***)\n")
         configure_logging(1, ())
-        logging.getLogger("pgrag.store").info("connected")
-        logging.getLogger("pgrag.store").debug("not shown")
-        assert capsys.readouterr().err.endswith("INFO pgrag.store: connected\n")
+        logging.getLogger("pgrag.database.store").info("connected")
+        logging.getLogger("pgrag.database.store").debug("not shown")
+        assert capsys.readouterr().err.endswith("INFO pgrag.database.store: connected\n")
     finally:
         logger.handlers, logger.propagate = before[0], before[1]
         logger.setLevel(before[2])

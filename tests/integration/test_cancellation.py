@@ -23,9 +23,10 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from pgrag import PgRAG, Settings, migrate
+from pgrag import PgRAG, Settings
+from pgrag.database import migrate
+from pgrag.database.pool import CANCEL_SECONDS, CLOSE_SECONDS, prepare_connection
 from pgrag.errors import DatabaseError, ExitCode, StatementCancelledError
-from pgrag.pool import CANCEL_SECONDS, CLOSE_SECONDS, prepare_connection
 from tests.cli.command import COMMAND, assert_error, environment, pgrag
 from tests.integration.test_sync import open_sync
 from tests.support.models import WordEmbedder

@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from pgrag import Document, Filter, Keywords, Mode, PgRAG
-from pgrag.chunking import Chunker
+from pgrag.database.pool import prepare_connection
+from pgrag.documents.chunker import Chunker
 from pgrag.errors import DimensionError
-from pgrag.pool import prepare_connection
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Retrieval, Role
 from tests.cli.command import COMMAND, assert_error, environment, pgrag, pgrag_json
 from tests.support import postgres

@@ -14,7 +14,7 @@ import pytest
 
 from pgrag import Document, PgRAG, Settings
 from pgrag.errors import ModelAccessError
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import DocumentFailure, IngestEstimate
 from tests.support.llm import llm_rag, think, using
 from tests.support.openai_server import OpenAIServer

@@ -13,18 +13,18 @@ import pytest
 from numpy.typing import NDArray
 
 from pgrag import PgRAG
-from pgrag.answer import LLMAnswerer, QuotingAnswerer
 from pgrag.config import Settings
+from pgrag.database.pool import open_pool
+from pgrag.database.store import Store
+from pgrag.embedding.keyless import KeylessEmbedder
 from pgrag.errors import BudgetError, ModelAccessError, ModelError, UsageError, WorkspaceError
 from pgrag.evaluate.results import EvaluationReport, Gold, Kind, Outcome, Question, Variant
 from pgrag.evaluate.run import Evaluator
 from pgrag.evaluate.variants import grid, with_baseline
 from pgrag.llm.gateway import Gateway
-from pgrag.llm.keyless import KeylessEmbedder
-from pgrag.llm.keywords import LLMKeywords
-from pgrag.pool import open_pool
-from pgrag.store import Store
-from pgrag.tokens import Tokenizer
+from pgrag.search.answer import LLMAnswerer, QuotingAnswerer
+from pgrag.search.keywords import LLMKeywords
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Document, Keywords, Mode, RetrievedChunk
 from tests.support.llm import Brain, llm_rag, llm_settings, think, using
 from tests.support.models import FixedKeywords, WordEmbedder

@@ -15,15 +15,15 @@ from pydantic import SecretStr
 
 from pgrag import Document
 from pgrag.config import Settings
+from pgrag.database.pool import open_pool
+from pgrag.database.store import Store
 from pgrag.errors import BudgetError, ConfigError, ModelAccessError, UsageError
 from pgrag.evaluate.drafting import DraftedQuestions, draft_questions, write_questions
 from pgrag.evaluate.judge import CRITERIA, judge
 from pgrag.evaluate.questions import load_questions
 from pgrag.evaluate.results import Gold, Kind, Question, Verdict
+from pgrag.factory import Models
 from pgrag.llm.gateway import Gateway
-from pgrag.pool import open_pool
-from pgrag.providers import Models
-from pgrag.store import Store
 from tests.support.llm import enclosed, llm_settings
 from tests.support.openai_server import OpenAIServer, Reply, Request, failing
 from tests.support.rag import count, ingest, rows, value, with_rag

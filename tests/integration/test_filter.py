@@ -12,10 +12,10 @@ import pytest
 
 from benchmarks.server import counting_proxy
 from pgrag import Document, Filter, Mode
-from pgrag.context import entity_line, relation_line
 from pgrag.errors import UsageError
 from pgrag.evaluate.results import Gold, Question
-from pgrag.tokens import Tokenizer
+from pgrag.text.lines import entity_line, relation_line
+from pgrag.text.tokens import Tokenizer
 from tests.cli.command import assert_error, pgrag
 from tests.support.postgres import Postgresql, create_database, drop_database
 from tests.support.rag import ask, ingest, open_rag, with_rag

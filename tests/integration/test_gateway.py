@@ -19,8 +19,8 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from pgrag.config import Settings
+from pgrag.embedding.litellm_embedder import LiteLLMEmbedder
 from pgrag.errors import BudgetError, ExitCode, ModelAccessError, ModelError
-from pgrag.llm.embeddings import LiteLLMEmbedder
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.replies import ChatResult
 from tests.support.openai_server import (
@@ -754,7 +754,7 @@ def test_neither_prompt_nor_key_is_logged(server: OpenAIServer, caplog: pytest.L
 
 IMPORTING = """
 import asyncio, os, sys
-import pgrag.llm.embeddings, pgrag.llm.gateway
+import pgrag.embedding.litellm_embedder, pgrag.llm.gateway
 from pgrag.config import Settings
 assert "litellm" not in sys.modules
 gateway = pgrag.llm.gateway.Gateway(Settings(llm_api_base=sys.argv[1], llm_api_key="sk-x"))

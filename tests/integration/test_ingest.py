@@ -269,7 +269,7 @@ def test_a_failed_chunk_is_recorded_and_the_others_are_stored(words_dsn: str) ->
 
 
 def test_a_chunk_is_tried_again_after_a_pause(words_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgrag.ingest.BACKOFF_SECONDS", 0.1)
+    monkeypatch.setattr("pgrag.graph.ingest.BACKOFF_SECONDS", 0.1)
     seen: list[str] = []
 
     def twice(chunk: Chunk) -> Extraction | ExtractionError:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from pgrag import Document, PgRAG, Settings
-from pgrag.extraction.keyless import KeylessExtractor, KeylessKeywords, KeylessModels
-from pgrag.llm.keyless import KeylessEmbedder
+from pgrag.embedding.keyless import KeylessEmbedder
+from pgrag.extraction.keyless.extractor import KeylessExtractor, KeylessKeywords, KeylessModels
 from pgrag.types import IngestReport, QueryResult
 from tests.support.postgres import Postgresql, create_database, drop_database
 from tests.support.rag import count, rows

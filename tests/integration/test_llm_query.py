@@ -15,8 +15,8 @@ import pytest
 from benchmarks.server import counting_proxy
 from pgrag import Document, PgRAG
 from pgrag.errors import ModelError, UsageError
-from pgrag.prompts import as_text
-from pgrag.tokens import Tokenizer
+from pgrag.llm.prompts import as_text
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Keywords
 from tests.support.llm import Brain, enclosed, llm_rag, purpose_of, think, using
 from tests.support.openai_server import OpenAIServer, Reply, Request

@@ -12,7 +12,7 @@ import pytest
 
 from pgrag import Document, PgRAG
 from pgrag.errors import ModelAccessError
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 from tests.support.llm import Brain, enclosed, llm_rag, think, using
 from tests.support.openai_server import OpenAIServer, Reply, Request, failing
 from tests.support.rag import count, database_text, rows, value

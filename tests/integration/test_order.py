@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pgrag import Document, PgRAG
-from pgrag.folding import words
+from pgrag.text.folding import words
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 from tests.support import postgres
 from tests.support.models import WordEmbedder

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgrag import Document, Keywords
-from pgrag.context import LAYER_TOKENS
 from pgrag.errors import UsageError
-from pgrag.prompts import answer_messages, as_text, language_of
+from pgrag.llm.prompts import answer_messages, as_text, language_of
+from pgrag.search.context import LAYER_TOKENS
 from pgrag.sync import PgRAG
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 from tests.support.llm import Brain, llm_settings, think
 from tests.support.models import WordEmbedder
 from tests.support.openai_server import OpenAIServer

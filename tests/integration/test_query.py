@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from benchmarks.server import counting_proxy
 from pgrag import Document, Keywords, Mode, PgRAG
 from pgrag.errors import DatabaseError, ExitCode, ModelError, UsageError
-from pgrag.keywords import search_terms
-from pgrag.tokens import Tokenizer
+from pgrag.search.terms import search_terms
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Extraction, QueryResult
 from tests.support.models import FixedKeywords, WordEmbedder
 from tests.support.postgres import Postgresql, create_database, drop_database

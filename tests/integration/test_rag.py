@@ -11,6 +11,7 @@ import pytest
 
 from pgrag import Document, PgRAG, Settings
 from pgrag.config import schema_of
+from pgrag.database.pool import connection_arguments, prepare_connection
 from pgrag.errors import (
     ConfigError,
     DatabaseError,
@@ -20,7 +21,6 @@ from pgrag.errors import (
     UsageError,
     WorkspaceError,
 )
-from pgrag.pool import connection_arguments, prepare_connection
 from pgrag.rag import content_uri, initialise
 from tests.migration.support import fingerprint
 from tests.support.models import FixedKeywords, WordEmbedder

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from pgrag.migrate import initialise
+from pgrag.database.migrate import initialise
 from tests.migration.support import WORD_COUNT, WORD_VIEW, Identity, Release, run, settings_for
 from tests.support.postgres import create_database, drop_database
 

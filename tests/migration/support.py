@@ -106,7 +106,7 @@ class Release:
     def upgrade(self, dsn: str, workspace: str = "default") -> list[str]:
         """Lines printed by an upgrade in a process of this release: what was done, or the error's class and message."""
         return self.python(
-            "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\n"
+            "import sys\nfrom pgrag.database import migrate\nfrom pgrag.config import Settings\n"
             "from pgrag.errors import PgragError\n"
             "try:\n    print(*migrate.upgrade(Settings(dsn=sys.argv[1], workspace=sys.argv[2])), sep='\\n')\n"
             "except PgragError as error:\n    print(type(error).__name__, error, sep='\\n')",
@@ -116,7 +116,7 @@ class Release:
 
     def check(self, dsn: str) -> list[str]:
         """What a process of this release finds wrong with the default workspace."""
-        code = "import sys\nfrom pgrag import migrate\nfrom pgrag.config import Settings\n"
+        code = "import sys\nfrom pgrag.database import migrate\nfrom pgrag.config import Settings\n"
         return self.python(f"{code}for line in migrate.check(Settings(dsn=sys.argv[1])): print(line)", dsn)
 
     def python(self, code: str, *arguments: str) -> list[str]:

@@ -7,8 +7,8 @@ import re
 import pytest
 from psycopg.sql import SQL
 
+from pgrag.database.migrate import check, current, upgrade
 from pgrag.errors import WorkspaceError
-from pgrag.migrate import check, current, upgrade
 from tests.migration.support import WORD_COUNT, Release, age_code, head, one, run, settings_for
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from pgrag.migrate import check, initialise
+from pgrag.database.migrate import check, initialise
 from tests.migration.support import PROJECT, Identity, Release, age_code, fingerprint, head, one, run, settings_for
 
 

@@ -14,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from pgrag.config import load_settings
+from pgrag.database.migrate import check, initialise
 from pgrag.errors import (
     ConfigError,
     DatabaseError,
@@ -22,8 +23,7 @@ from pgrag.errors import (
     MissingRightError,
     WorkspaceError,
 )
-from pgrag.folding import FOLDING_VERSION
-from pgrag.migrate import check, initialise
+from pgrag.text.folding import FOLDING_VERSION
 from tests.migration.support import Identity, one, run, settings_for, to_role
 
 SCHEMAS = "select nspname::text from pg_namespace where nspname like 'pgrag%%' order by 1"
@@ -35,7 +35,7 @@ EXTENSIONS = (
 IN_A_PROCESS = """
 import sys
 from pgrag.config import Settings
-from pgrag.migrate import initialise
+from pgrag.database.migrate import initialise
 from tests.migration.support import Identity
 print("ready", flush=True)
 sys.stdin.readline()

@@ -11,9 +11,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from pgrag.embedded.account import server_account
-from pgrag.embedded.binaries import Binaries, find_binaries
-from pgrag.migrate import check, upgrade
+from pgrag.database.migrate import check, upgrade
+from pgrag.server.account import server_account
+from pgrag.server.binaries import Binaries, find_binaries
 from pgrag.types import QueryResult
 from tests.migration.conftest import unique
 from tests.migration.support import run, settings_for, to_role

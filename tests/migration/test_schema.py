@@ -10,9 +10,9 @@ from alembic.migration import MigrationContext
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import MetaData, text
 
-from pgrag.codetree import own_objects, set_search_path
-from pgrag.connect import transaction
-from pgrag.models import Base
+from pgrag.database.codetree import own_objects, set_search_path
+from pgrag.database.connect import transaction
+from pgrag.database.tables import Base
 from tests.migration.support import Identity, Release, one, run, settings_for
 
 # Columns in order, constraints, indexes, storage options and comments of a schema, free of the schema's name.

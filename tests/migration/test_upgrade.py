@@ -9,11 +9,11 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import func, select, text
 
 from pgrag import __version__
-from pgrag.codetree import ids_by_kind, own_objects, set_search_path
-from pgrag.connect import transaction
+from pgrag.database.codetree import ids_by_kind, own_objects, set_search_path
+from pgrag.database.connect import transaction
+from pgrag.database.migrate import check, current, initialise, upgrade, upgrade_all, workspaces
+from pgrag.database.trees import catalog_query, code_digest
 from pgrag.errors import CodeTreeError, DependentObjectsError, MissingRightError, PgragError, WorkspaceError
-from pgrag.migrate import check, current, initialise, upgrade, upgrade_all, workspaces
-from pgrag.sql import catalog_query, code_digest
 from tests.migration.support import (
     WORD_COUNT,
     WORD_VIEW,

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pgrag.folding import name_key, words
-from pgrag.records import NewDocument
+from pgrag.database.rows import NewDocument
+from pgrag.text.folding import name_key, words
 from pgrag.types import ExtractedMention
 from tests.sql.reference_graph import (
     Chunk,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from pgrag.folding import name_key
+from pgrag.text.folding import name_key
 from tests.sql.reference_graph import Chunk, Document, Fact, Graph, Mention, Pair, Profile, Told, Vector
 from tests.sql.reference_lists import Asked
 from tests.sql.reference_words import part_bits

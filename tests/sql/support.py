@@ -22,14 +22,14 @@ from pgvector import HalfVector
 from pydantic import SecretStr
 
 from pgrag.config import Settings
-from pgrag.context import entity_line, relation_line
+from pgrag.database.pool import open_pool
+from pgrag.database.rows import ChunkResult, ClaimedChunk, NewChunk, NewDocument, StoredDocument
+from pgrag.database.store import Store
+from pgrag.database.trees import code_digest
 from pgrag.extraction.assemble import assemble
-from pgrag.folding import words
-from pgrag.pool import open_pool
-from pgrag.records import ChunkResult, ClaimedChunk, NewChunk, NewDocument, StoredDocument
-from pgrag.sql import code_digest
-from pgrag.store import Store
-from pgrag.tokens import Tokenizer
+from pgrag.text.folding import words
+from pgrag.text.lines import entity_line, relation_line
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 from tests.support.models import WordEmbedder
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import asyncpg
 import pytest
 
-from pgrag.store import Store
+from pgrag.database.store import Store
 from tests.sql.support import CODE, Workspace, document, while_open
 
 PUT = "select pgrag.put_cached($1, $2, $3, $4, $5, $6, $7, $8, $9)"

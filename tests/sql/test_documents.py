@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from pgrag.database.rows import ClaimedChunk, NewDocument
+from pgrag.database.store import Store
 from pgrag.errors import CodeTreeError
-from pgrag.folding import words
-from pgrag.records import ClaimedChunk, NewDocument
-from pgrag.store import Store
+from pgrag.text.folding import words
 from tests.migration.support import age_code
 from tests.sql.reference import expected_graph, word_counts
 from tests.sql.support import (

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from pgvector import HalfVector
 
+from pgrag.database.rows import NewDocument
 from pgrag.errors import UsageError
-from pgrag.records import NewDocument
 from tests.sql.reference import bm25, expected_graph
 from tests.sql.support import EMBEDDER, Workspace, bounds_statement, document, fact, half, mention, seeded
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pgrag.records import NewDocument
-from pgrag.store import Store
+from pgrag.database.rows import NewDocument
+from pgrag.database.store import Store
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 from tests.sql.reference import expected_graph
 from tests.sql.support import (

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from pgrag.database.rows import ClaimedChunk
+from pgrag.database.store import Store
 from pgrag.errors import CodeTreeError
-from pgrag.records import ClaimedChunk
-from pgrag.store import Store
 from tests.migration.support import age_code
 from tests.sql.reference import expected_graph
 from tests.sql.support import (

@@ -30,8 +30,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from pgrag import migrate
 from pgrag.config import Settings
+from pgrag.database import migrate
 from tests.sql.reference_drawn import (
     DIMENSION,
     WORDS,

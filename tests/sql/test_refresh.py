@@ -13,12 +13,12 @@ import pytest
 from pydantic import SecretStr
 
 from pgrag.config import Settings
-from pgrag.context import entity_line, relation_line
+from pgrag.database.pool import open_pool
+from pgrag.database.rows import NewDocument, StaleEntity, StaleRelation
+from pgrag.database.store import Store
 from pgrag.errors import CodeTreeError, DimensionError, ModelError
-from pgrag.pool import open_pool
-from pgrag.records import NewDocument, StaleEntity, StaleRelation
-from pgrag.refresh import BATCH, Refresher
-from pgrag.store import Store
+from pgrag.graph.refresh import BATCH, Refresher
+from pgrag.text.lines import entity_line, relation_line
 from tests.migration.support import age_code
 from tests.sql.reference import expected_graph
 from tests.sql.support import (

@@ -9,9 +9,9 @@ import asyncpg
 import numpy as np
 import pytest
 
+from pgrag.database.rows import NewDocument
 from pgrag.errors import UsageError
-from pgrag.folding import words
-from pgrag.records import NewDocument
+from pgrag.text.folding import words
 from tests.sql.reference import passage_ranks
 from tests.sql.reference_ranking import contrast
 from tests.sql.reference_words import part_bits

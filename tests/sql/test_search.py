@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgrag.folding import words
-from pgrag.records import NewDocument
-from pgrag.store import Store
+from pgrag.database.rows import NewDocument
+from pgrag.database.store import Store
+from pgrag.text.folding import words
 from tests.sql.reference import bm25, part_shares, word_counts
 from tests.sql.reference_ranking import contrast
 from tests.sql.reference_words import part_bits

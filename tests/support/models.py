@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgrag.errors import PgragError
-from pgrag.folding import words
+from pgrag.text.folding import words
 from pgrag.types import Chunk, Extraction, Keywords
 
 

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
-from pgrag.folding import words
+from pgrag.text.folding import words
 
 Kind = Literal["chat", "embeddings", "models", "other"]
 

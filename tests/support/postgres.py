@@ -17,8 +17,8 @@ import psycopg
 import testing.postgresql
 from psycopg import sql
 
-from pgrag.embedded.account import run, server_account
-from pgrag.embedded.binaries import BIN_VARIABLE, Binaries, find_binaries
+from pgrag.server.account import run, server_account
+from pgrag.server.binaries import BIN_VARIABLE, Binaries, find_binaries
 
 # testing.postgresql starts the server as its child. This little parent in between runs it as the right account, away
 # from the terminal's Ctrl-C, and takes it down when the test process dies in whatever way.

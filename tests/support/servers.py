@@ -112,8 +112,8 @@ def cache_directory() -> Path:
 
 
 def _embedded() -> Path:
-    from pgrag.embedded.account import server_account
-    from pgrag.embedded.binaries import find_binaries
+    from pgrag.server.account import server_account
+    from pgrag.server.binaries import find_binaries
 
     return find_binaries(server_account()).directory
 

@@ -12,7 +12,7 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from pgrag.config import Settings
-from pgrag.migrate import initialise
+from pgrag.database.migrate import initialise
 from tests.support import postgres
 from tests.support.models import WordEmbedder
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pgrag.extraction.assemble import MAX_STRENGTH, assemble
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
 TOKENIZER = Tokenizer()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgrag.chunking import RST, Chunker, first_title
+from pgrag.documents.chunker import RST, Chunker, first_title
+from pgrag.documents.custom_chunker import OwnChunker
 from pgrag.errors import ConfigError, DocumentError
-from pgrag.own_chunks import OwnChunker
-from pgrag.tokens import Tokenizer
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Chunk, Document
 
 TOKENIZER = Tokenizer()

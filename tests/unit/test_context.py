@@ -7,8 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgrag.context import entity_line, passage_block, passage_place, references, relation_line, render
-from pgrag.tokens import Tokenizer
+from pgrag.search.context import passage_block, passage_place, references, render
+from pgrag.text.lines import entity_line, relation_line
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import Keywords, Mode, Retrieval, RetrievedChunk, RetrievedEntity, RetrievedRelation
 
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgrag.answer import LLMAnswerer, Wishes
-from pgrag.context import LAYER_TOKENS, entity_line, fitting_passages, passage_place, references, relation_line, render
-from pgrag.folding import clean
-from pgrag.prompts import language_of
-from pgrag.tokens import Tokenizer, available_encodings
+from pgrag.llm.prompts import language_of
+from pgrag.search.answer import LLMAnswerer, Wishes
+from pgrag.search.context import LAYER_TOKENS, fitting_passages, passage_place, references, render
+from pgrag.text.folding import clean
+from pgrag.text.lines import entity_line, relation_line
+from pgrag.text.tokens import Tokenizer, available_encodings
 from pgrag.types import Keywords, Mode, Retrieval, RetrievedChunk, RetrievedEntity, RetrievedRelation
 
 T = TypeVar("T", RetrievedEntity, RetrievedRelation)

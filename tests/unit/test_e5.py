@@ -14,9 +14,9 @@ import anyio
 import numpy as np
 import pytest
 
+from pgrag.embedding.e5 import E5
+from pgrag.embedding.keyless import KeylessEmbedder, _parts, limit_blas_threads
 from pgrag.errors import MissingExtraError, ModelError
-from pgrag.llm.e5 import E5
-from pgrag.llm.keyless import KeylessEmbedder, _parts, limit_blas_threads
 
 if TYPE_CHECKING:
     from pgrag.types import Vectors
@@ -198,7 +198,7 @@ def test_blas_is_limited_unless_the_user_chose(code: str, environ: dict[str, str
     """Asks OpenBLAS itself how many threads it would use."""
     script = f"""
 import ctypes, os, pathlib
-from pgrag.llm.keyless import limit_blas_threads as limit
+from pgrag.embedding.keyless import limit_blas_threads as limit
 {code}
 (file,) = (pathlib.Path(numpy.__file__).parent.parent / "numpy.libs").glob("*openblas*")
 print(ctypes.CDLL(str(file)).scipy_openblas_get_num_threads64_(), os.environ["OPENBLAS_NUM_THREADS"])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgrag.answer import NOTHING_FOUND
 from pgrag.evaluate import metrics
 from pgrag.evaluate.matching import Matches
 from pgrag.evaluate.results import Estimate, Kind, Outcome, Question
+from pgrag.search.answer import NOTHING_FOUND
 
 RANKS = st.lists(st.none() | st.integers(1, 30), min_size=1, max_size=8)
 

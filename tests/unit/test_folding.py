@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgrag.errors import UsageError
-from pgrag.folding import (
+from pgrag.text.folding import (
     MAX_NAME,
     MAX_WORD,
     clean,

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from pgrag.errors import MissingExtraError, ModelError
-from pgrag.extraction.english import EnglishTagger
-from pgrag.extraction.keyless import KeylessExtractor, KeylessModels, split_by_script
-from pgrag.extraction.lac import Lac
-from pgrag.extraction.markup import Block, blocks, plain_line
-from pgrag.extraction.names import clean_name, find_codes, split_long
+from pgrag.extraction.keyless.english import EnglishTagger
+from pgrag.extraction.keyless.extractor import KeylessExtractor, KeylessModels, split_by_script
+from pgrag.extraction.keyless.lac import Lac
+from pgrag.extraction.keyless.markup import Block, blocks, plain_line
+from pgrag.extraction.keyless.names import clean_name, find_codes, split_long
 from pgrag.types import Chunk, Extraction, Role
 
 ENGLISH = """\

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from pgrag.errors import MissingExtraError
-from pgrag.extraction.keyless import KeylessKeywords, KeylessModels
+from pgrag.extraction.keyless.extractor import KeylessKeywords, KeylessModels
 from pgrag.types import Keywords
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgrag.llm.keyword_answer import MAX_KEYWORDS, clean_summary, parse_keywords
+from pgrag.graph.summary_answer import clean_summary
+from pgrag.search.keyword_answer import MAX_KEYWORDS, parse_keywords
 from pgrag.types import Keywords
 
 WANTED = Keywords(low=("Brindlewake", "Kestrix 9"), high=("cause of failure", "liability"))

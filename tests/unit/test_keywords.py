@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgrag.folding import words
-from pgrag.keywords import MAX_KEYS, MAX_PARTS, MAX_SIMILAR, MAX_WORDS, PART_WORDS, search_terms
+from pgrag.search.terms import MAX_KEYS, MAX_PARTS, MAX_SIMILAR, MAX_WORDS, PART_WORDS, search_terms
+from pgrag.text.folding import words
 from pgrag.types import Keywords, Mode
 
 GRAPH_MODES = [mode for mode in Mode if mode not in (Mode.NAIVE, Mode.BYPASS)]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import pgrag.loaders
-from pgrag.loaders import SkippedFile, load, load_stdin
+import pgrag.documents.loaders
+from pgrag.documents.loaders import SkippedFile, load, load_stdin
 from pgrag.types import Document, DocumentFailure
 
 
@@ -116,7 +116,7 @@ def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large(tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
     with path.open("wb") as stream:
-        stream.truncate(pgrag.loaders.MAX_BYTES + 1)
+        stream.truncate(pgrag.documents.loaders.MAX_BYTES + 1)
     (found,) = load(path)
     assert isinstance(found, DocumentFailure)
     assert found.error == "has 200 MB; a document may have 200 MB: split it"
@@ -399,7 +399,7 @@ def test_a_repeated_id_fails_the_later_document(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pgrag.loaders, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(pgrag.documents.loaders, "MAX_BYTES", 2**20)
     path = tmp_path / "docs.jsonl"
     path.write_text(json.dumps({"text": "x" * 3 * 2**20}) + '\n{"text": "Last."}')
     long, last = load(path)

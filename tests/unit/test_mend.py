@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgrag.llm.mend import MAX_DEPTH, may_be_thinking, mend, without_thinking
+from pgrag.llm.repair import MAX_DEPTH, may_be_thinking, mend, without_thinking
 
 PIECES = [
     "<think>", "</think>", "```json\n", "```\n", "{", "}", "[", "]", '"', "'", ":", ",", "\\", "\n", " ", "“", "：",

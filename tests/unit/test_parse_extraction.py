@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgrag.errors import ExtractionError
-from pgrag.extraction.parse import ParsedExtraction, merge_gleaned, parse_extraction
+from pgrag.extraction.llm.parse import ParsedExtraction, merge_gleaned, parse_extraction
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
 VAEL = ("Odrun Vael", "person", "Odrun Vael is a captain.")

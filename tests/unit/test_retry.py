@@ -11,9 +11,9 @@ from email.utils import format_datetime
 import pytest
 
 from pgrag.errors import BudgetError, ModelError
-from pgrag.llm.flights import Flights, finish
 from pgrag.llm.litellm_calls import call_error, masked, refused_option, too_long
 from pgrag.llm.retry import CallError, CallTimeoutError, parse_retry_after, wait_before, with_retries
+from pgrag.llm.singleflight import Flights, finish
 from pgrag.llm.spending import Bill, Spending
 
 NOW = 1_700_000_000.0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgrag.errors import ConfigError
-from pgrag.tokens import CACHE_VARIABLE, Tokenizer, available_encodings
+from pgrag.text.tokens import CACHE_VARIABLE, Tokenizer, available_encodings
 
 TOKENIZER = Tokenizer()
 SAMPLE = "The payment service failed at 03:12, ORA-01555.\n支付平台在周二升级了数据库。\n"
@@ -87,7 +87,7 @@ def test_load_needs_no_network_and_not_litellm() -> None:
         "import socket, sys\n"
         "def refuse(*args): raise AssertionError('network')\n"
         "socket.socket.connect = refuse; socket.getaddrinfo = refuse\n"
-        "from pgrag.tokens import Tokenizer\n"
+        "from pgrag.text.tokens import Tokenizer\n"
         "assert Tokenizer().count('hello world') == 2\n"
         "assert 'litellm' not in sys.modules\n"
     )

@@ -1,0 +1,1 @@
+"""Extraction without a language model: names by taggers, each sentence a fact."""

@@ -1,0 +1,1 @@
+"""Extraction by a language model: what it is asked, and how its answers are read."""

@@ -1,0 +1,1 @@
+"""Ingest, refresh and what else changes the graph."""

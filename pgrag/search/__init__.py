@@ -1,0 +1,1 @@
+"""From a question to rows, a context and an answer."""

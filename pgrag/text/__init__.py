@@ -1,0 +1,1 @@
+"""Folding, tokens, sentences: what is done to texts before they are models' or the database's."""
