@@ -1,5 +1,5 @@
--- Errors and checks shared by all functions. Every file runs with search_path = workspace schema, then the extensions' schemas;
--- "set search_path from current" keeps it, so a caller's own search_path never matters.
+-- Errors and checks shared by all functions. Every file runs with search_path = workspace schema, then the extensions'
+-- schemas; "set search_path from current" keeps it, so a caller's own search_path never matters.
 
 -- raise_unless_current: refuses work from a process whose code is of another release than the database's
 create or replace function raise_unless_current(p_code text) returns void
@@ -8,12 +8,15 @@ set search_path from current
 as $f$
 begin
     if p_code is distinct from code_digest() then
-        raise exception 'the database runs SQL code %, this process wants %', code_digest(), p_code using errcode = 'PGR01';
+        raise exception 'the database runs SQL code %, this process wants %', code_digest(),
+            p_code using errcode = 'PGR01';
     end if;
 end $f$;
-comment on function raise_unless_current(text) is 'Raises PGR01 unless the caller''s release is the one the SQL code tree belongs to';
+comment on function raise_unless_current(text) is
+    'Raises PGR01 unless the caller''s release is the one the SQL code tree belongs to';
 
--- line_bytes: what a context line of these parts takes at most, as no tokenizer makes more tokens than bytes (64: names of its fields)
+-- line_bytes: what a context line of these parts takes at most, as no tokenizer makes more tokens than bytes (64: names
+-- of its fields)
 create or replace function line_bytes(p_parts text[]) returns integer
 language sql immutable
 as $f$

@@ -69,10 +69,13 @@ end $f$;
 comment on function adopt_extractions(integer) is
     'Gives waiting chunks the extraction of an equal text that was extracted already; returns how many';
 
--- claim_chunks: takes waiting chunks for a worker, of some documents or of all; of equal texts only one at a time, the others adopt its result
+-- claim_chunks: takes waiting chunks for a worker, of some documents or of all; of equal texts only one at a time, the
+-- others adopt its result
 create or replace function claim_chunks(
-    p_code text, p_document bigint[], p_limit integer, p_lease_seconds double precision, p_lease_token uuid default gen_random_uuid())
-returns table (chunk_id bigint, lease_token uuid, document_id bigint, uri text, ordinal integer, body text, headings text[],
+    p_code text, p_document bigint[], p_limit integer, p_lease_seconds double precision,
+    p_lease_token uuid default gen_random_uuid())
+returns table (chunk_id bigint, lease_token uuid, document_id bigint, uri text, ordinal integer, body text,
+               headings text[],
                page integer, start_char integer, end_char integer, tokens integer)
 language plpgsql
 set search_path from current
@@ -100,17 +103,19 @@ begin
         from todo where c.id = todo.id
         returning c.*
     )
-    select t.id, t.lease_token, t.document_id, d.uri, t.ordinal, t.body, t.headings, t.page, t.start_char, t.end_char, t.tokens
+    select t.id, t.lease_token, t.document_id, d.uri, t.ordinal, t.body, t.headings, t.page, t.start_char, t.end_char,
+           t.tokens
     from taken t join document d on d.id = t.document_id
     order by t.id;
 end $f$;
 comment on function claim_chunks(text, bigint[], integer, double precision, uuid) is
-    'Leases waiting chunks (of these documents; null: of all) to a worker, who may choose the token: whoever claims with it again gets what
-he holds. Results are accepted only with the lease token';
+    'Leases waiting chunks (of these documents; null: of all) to a worker, who may choose the token: whoever claims '
+    'with it again gets what he holds. Results are accepted only with the lease token';
 
 -- fail_chunks: records failures; after p_max_attempts a chunk gives up until it is retried by hand
 create or replace function fail_chunks(
-    p_code text, p_chunk bigint[], p_lease_token uuid[], p_error text[], p_max_attempts integer, p_backoff_seconds double precision)
+    p_code text, p_chunk bigint[], p_lease_token uuid[], p_error text[], p_max_attempts integer,
+    p_backoff_seconds double precision)
 returns bigint[]
 language plpgsql
 set search_path from current
@@ -148,7 +153,8 @@ as $f$
     )
     select count(*) from kept
 $f$;
-comment on function extend_leases(uuid[], double precision) is 'Prolongs the leases with these tokens; returns how many chunks are still held';
+comment on function extend_leases(uuid[], double precision) is
+    'Prolongs the leases with these tokens; returns how many chunks are still held';
 
 -- release_chunks: gives leases back at once (an interrupted worker)
 create or replace function release_chunks(p_lease_token uuid[]) returns bigint
@@ -190,14 +196,16 @@ set search_path from current
 as $f$
     select extract(epoch from min(greatest(coalesce(c.retry_at, now()), coalesce(c.lease_until, now()), now())) - now())
     from chunk c
-    where c.extracted_at is null and c.retry_at is distinct from 'infinity' and (p_document is null or c.document_id = any (p_document))
+    where c.extracted_at is null and c.retry_at is distinct from 'infinity'
+      and (p_document is null or c.document_id = any (p_document))
 $f$;
 comment on function waiting_seconds(bigint[]) is
     'Seconds until a chunk (of these documents; null: of all) can be claimed (0: now), or null when none waits';
 
 -- ingest_progress: one row for a progress line; in (select …): an array is searched from end to end for each chunk
 create or replace function ingest_progress(p_document bigint[] default null)
-returns table (documents bigint, chunks_total bigint, chunks_done bigint, chunks_failed bigint, entities bigint, relations bigint,
+returns table (documents bigint, chunks_total bigint, chunks_done bigint, chunks_failed bigint, entities bigint,
+               relations bigint,
                facts bigint, stale bigint)
 language sql stable
 set search_path from current
@@ -205,8 +213,10 @@ as $f$
     select (select count(*) from document d where p_document is null or d.id in (select unnest(p_document))),
            count(*), count(c.extracted_at),
            count(*) filter (where c.extracted_at is null and c.retry_at = 'infinity'),
-           (select count(*) from entity), (select count(*) from relation), (select count(*) from fact), (select count(*) from stale)
+           (select count(*) from entity), (select count(*) from relation), (select count(*) from fact),
+           (select count(*) from stale)
     from chunk c where p_document is null or c.document_id in (select unnest(p_document))
 $f$;
 comment on function ingest_progress(bigint[]) is
-    'How far the work on these documents (null: on all) is; entities, relations, facts and stale marks are those of the workspace';
+    'How far the work on these documents (null: on all) is; entities, relations, facts and stale marks are those of '
+    'the workspace';

@@ -1,4 +1,5 @@
--- From extracted facts to the graph: names are linked to entities, pairs to relations; what was touched is marked stale.
+-- From extracted facts to the graph: names are linked to entities, pairs to relations; what was touched is marked
+-- stale.
 
 -- mark_stale: entities and relations that refresh must compute again
 create or replace function mark_stale(p_entity bigint[], p_relation bigint[]) returns void
@@ -25,11 +26,13 @@ as $f$
         array(select distinct m.entity_id from mention m where m.chunk_id = any (p_chunk)),
         array(select distinct f.relation_id from fact f where f.chunk_id = any (p_chunk) and f.relation_id is not null))
 $f$;
-comment on function mark_chunks_stale(bigint[]) is 'Marks all entities and relations that these chunks name for refresh';
+comment on function mark_chunks_stale(bigint[]) is
+    'Marks all entities and relations that these chunks name for refresh';
 
--- link_names: the entity of each key, made where there is none. Aliases stay locked against a merge until the end.
--- Keys are taken in one order by everybody, so writers never deadlock; a name made twice at once is given up by the loser. What a
--- deletion takes away between two statements must not be left out silently: the transaction fails and is repeated.
+-- link_names: the entity of each key, made where there is none. Aliases stay locked against a merge until the end. Keys
+-- are taken in one order by everybody, so writers never deadlock; a name made twice at once is given up by the loser.
+-- What a deletion takes away between two statements must not be left out silently: the transaction fails and is
+-- repeated.
 create or replace function link_names(p_key text[], p_name text[], p_type text[])
 returns table (key text, entity_id bigint)
 language plpgsql
@@ -65,7 +68,8 @@ begin
         raise exception 'an entity was removed meanwhile' using errcode = 'serialization_failure';
     end if;
 end $f$;
-comment on function link_names(text[], text[], text[]) is 'The entity each normal form stands for; makes entities for new ones';
+comment on function link_names(text[], text[], text[]) is
+    'The entity each normal form stands for; makes entities for new ones';
 
 -- link_relations: relations of facts that name a source and a target; returns their ids
 create or replace function link_relations(p_fact bigint[]) returns bigint[]
@@ -84,7 +88,8 @@ begin
     if exists (select from fact_pairs(p_fact) p join fact f on f.id = p.fact_id where f.relation_id is null) then
         raise exception 'a relation was removed meanwhile' using errcode = 'serialization_failure';
     end if;
-    select array_agg(distinct f.relation_id) into v_relation from fact f where f.id = any (p_fact) and f.relation_id is not null;
+    select array_agg(distinct f.relation_id) into v_relation from fact f
+    where f.id = any (p_fact) and f.relation_id is not null;
     return v_relation;
 end $f$;
 comment on function link_relations(bigint[]) is 'Makes the relations that facts state and links the facts to them';
@@ -103,14 +108,14 @@ as $f$
 $f$;
 comment on function fact_pairs(bigint[]) is 'The two entities each fact relates, lower id first';
 
--- save_extraction: what workers found in chunks, in one transaction. Chunks whose lease was lost, or that are gone, are left out.
--- Parallel arrays; mentions, facts and entities of facts name their chunk (and fact, by its ordinal).
+-- save_extraction: what workers found in chunks, in one transaction. Chunks whose lease was lost, or that are gone, are
+-- left out. Parallel arrays; mentions, facts and entities of facts name their chunk (and fact, by its ordinal).
 create or replace function save_extraction(
-    p_code text, p_chunk bigint[], p_lease_token uuid[], p_keywords jsonb[], p_vector halfvec[],
-    p_m_chunk bigint[], p_m_key text[], p_m_name text[], p_m_type text[], p_m_description text[], p_m_tokens integer[],
-    p_f_chunk bigint[], p_f_ordinal integer[], p_f_text text[], p_f_context text[], p_f_keywords jsonb[], p_f_strength real[],
-    p_f_tokens integer[], p_f_vector halfvec[],
-    p_e_chunk bigint[], p_e_ordinal integer[], p_e_key text[], p_e_role text[])
+    p_code text, p_chunk bigint[], p_lease_token uuid[], p_keywords jsonb[], p_vector halfvec[], p_m_chunk bigint[],
+    p_m_key text[], p_m_name text[], p_m_type text[], p_m_description text[], p_m_tokens integer[], p_f_chunk bigint[],
+    p_f_ordinal integer[], p_f_text text[], p_f_context text[], p_f_keywords jsonb[], p_f_strength real[],
+    p_f_tokens integer[], p_f_vector halfvec[], p_e_chunk bigint[], p_e_ordinal integer[], p_e_key text[],
+    p_e_role text[])
 returns bigint[]
 language plpgsql
 set search_path from current
@@ -139,9 +144,12 @@ begin
 
     select array_agg(l.key), array_agg(l.entity_id) into v_key, v_entity
     from link_names(
-        array(select t.key from unnest(p_m_chunk, p_m_key) with ordinality as t (chunk_id, key, i) where t.chunk_id = any (v_chunk) order by i),
-        array(select t.name from unnest(p_m_chunk, p_m_name) with ordinality as t (chunk_id, name, i) where t.chunk_id = any (v_chunk) order by i),
-        array(select t.type from unnest(p_m_chunk, p_m_type) with ordinality as t (chunk_id, type, i) where t.chunk_id = any (v_chunk) order by i)) l;
+        array(select t.key from unnest(p_m_chunk, p_m_key) with ordinality as t (chunk_id, key, i)
+              where t.chunk_id = any (v_chunk) order by i),
+        array(select t.name from unnest(p_m_chunk, p_m_name) with ordinality as t (chunk_id, name, i)
+              where t.chunk_id = any (v_chunk) order by i),
+        array(select t.type from unnest(p_m_chunk, p_m_type) with ordinality as t (chunk_id, type, i)
+              where t.chunk_id = any (v_chunk) order by i)) l;
     insert into mention (chunk_id, key, entity_id, name, type, description, tokens)
     select t.chunk_id, t.key, l.entity_id, t.name, t.type, t.description, t.tokens
     from unnest(p_m_chunk, p_m_key, p_m_name, p_m_type, p_m_description, p_m_tokens)
@@ -153,14 +161,16 @@ begin
 
     with made as (
         insert into fact (chunk_id, ordinal, text, context, keywords, strength, tokens)
-        select t.chunk_id, t.ordinal, t.text, t.context, array(select jsonb_array_elements_text(t.keywords)), t.strength, t.tokens
+        select t.chunk_id, t.ordinal, t.text, t.context, array(select jsonb_array_elements_text(t.keywords)),
+               t.strength, t.tokens
         from unnest(p_f_chunk, p_f_ordinal, p_f_text, p_f_context, p_f_keywords, p_f_strength, p_f_tokens)
              as t (chunk_id, ordinal, text, context, keywords, strength, tokens)
         where t.chunk_id = any (v_chunk)
         order by t.chunk_id, t.ordinal
         returning id, chunk_id, ordinal
     )
-    select array_agg(m.id), array_agg(m.chunk_id), array_agg(m.ordinal) into v_fact, v_fact_chunk, v_fact_ordinal from made m;
+    select array_agg(m.id), array_agg(m.chunk_id), array_agg(m.ordinal) into v_fact, v_fact_chunk, v_fact_ordinal
+    from made m;
     insert into fact_entity (fact_id, key, entity_id, role)
     select f.id, t.key, l.entity_id, t.role
     from unnest(p_e_chunk, p_e_ordinal, p_e_key, p_e_role) as t (chunk_id, ordinal, key, role)
@@ -176,11 +186,13 @@ begin
     join unnest(v_fact, v_fact_chunk, v_fact_ordinal) as f (id, chunk_id, ordinal) using (chunk_id, ordinal)
     order by f.id;
     insert into chunk_vector as v (chunk_id, embedding)
-    select t.chunk_id, t.embedding from unnest(p_chunk, p_vector) as t (chunk_id, embedding) where t.chunk_id = any (v_chunk)
+    select t.chunk_id, t.embedding from unnest(p_chunk, p_vector) as t (chunk_id, embedding)
+    where t.chunk_id = any (v_chunk)
     order by t.chunk_id
     on conflict (chunk_id) do update set embedding = excluded.embedding;
     update chunk c
-    set extracted_at = now(), keywords = array(select jsonb_array_elements_text(t.keywords)), error = null, retry_at = null,
+    set extracted_at = now(), keywords = array(select jsonb_array_elements_text(t.keywords)), error = null,
+        retry_at = null,
         lease_until = null, lease_token = null
     from unnest(p_chunk, p_keywords) as t (id, keywords)
     where c.id = t.id and c.id = any (v_chunk);
@@ -188,6 +200,8 @@ begin
     perform settle_documents(v_document);
     return v_chunk;
 end $f$;
-comment on function save_extraction(text, bigint[], uuid[], jsonb[], halfvec[], bigint[], text[], text[], text[], text[], integer[],
-    bigint[], integer[], text[], text[], jsonb[], real[], integer[], halfvec[], bigint[], integer[], text[], text[]) is
-    'Stores mentions, facts and vectors of claimed chunks and links them to entities and relations; returns the chunks accepted';
+comment on function save_extraction(text, bigint[], uuid[], jsonb[], halfvec[], bigint[], text[], text[], text[],
+    text[], integer[], bigint[], integer[], text[], text[], jsonb[], real[], integer[], halfvec[], bigint[], integer[],
+    text[], text[]) is
+    'Stores mentions, facts and vectors of claimed chunks and links them to entities and relations; returns the '
+    'chunks accepted';

@@ -1,8 +1,8 @@
 -- Entities and relations are functions of the set of their mentions and facts: never of arrival order, ids or worker.
 -- tokens is set to the size in bytes, which no tokenizer exceeds, until refresh has counted.
 
--- notes_of: what is said of entities (p_kind 'entity': the descriptions of their mentions) or relations ('relation': their facts), or only
--- by these mentions or facts, where p_source lists them.
+-- notes_of: what is said of entities (p_kind 'entity': the descriptions of their mentions) or relations ('relation':
+-- their facts), or only by these mentions or facts, where p_source lists them.
 create or replace function notes_of(p_kind text, p_owner bigint[], p_source bigint[] default null)
 returns table (owner bigint, id bigint, chunk_id bigint, note text, strength real, tokens integer, summarised boolean)
 language sql stable rows 100
@@ -23,8 +23,8 @@ $f$;
 comment on function notes_of(text, bigint[], bigint[]) is
     'What is said of entities or relations: all of it, or what the listed mentions or facts say';
 
--- fragments: what a description is made of, in the order in which it is taken: by hand, the newest, the strongest, the longest. Without a
--- list of sources those that a summary holds are left out. total: tokens up to and with a fragment.
+-- fragments: what a description is made of, in the order in which it is taken: by hand, the newest, the strongest, the
+-- longest. Without a list of sources those that a summary holds are left out. total: tokens up to and with a fragment.
 create or replace function fragments(p_kind text, p_owner bigint[], p_source bigint[] default null)
 returns table (owner bigint, note text, published_at timestamptz, n bigint, tokens integer, total bigint)
 language sql stable rows 100
@@ -32,22 +32,25 @@ set search_path from current
 as $f$
     select owner, note, published_at, row_number() over taken, tokens, sum(tokens) over (taken rows unbounded preceding)
     from (
-        select s.owner, s.note, max(d.published_at) as published_at, max(s.tokens) as tokens, max(s.strength) as strength,
+        select s.owner, s.note, max(d.published_at) as published_at, max(s.tokens) as tokens,
+               max(s.strength) as strength,
                bool_or(s.chunk_id is null) as by_hand
         from notes_of(p_kind, p_owner, p_source) s
         left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
         where s.note <> '' group by s.owner, s.note having p_source is not null or not bool_or(s.summarised)
     ) distinct_note
-    window taken as (partition by owner order by by_hand desc, published_at desc nulls last, strength desc, length(note) desc,
+    window taken as (partition by owner
+                     order by by_hand desc, published_at desc nulls last, strength desc, length(note) desc,
                      note collate "C")
 $f$;
 comment on function fragments(text, bigint[], bigint[]) is
     'The fragments of descriptions of entities or relations, in the order in which they are taken';
 
--- describe: descriptions: fragments until there are p_fragments or p_tokens, told oldest first. tokens bounds those of the description in a
--- context line: parts are counted; joints, dates and what JSON escapes are allowed for.
+-- describe: descriptions: fragments until there are p_fragments or p_tokens, told oldest first. tokens bounds those of
+-- the description in a context line: parts are counted; joints, dates and what JSON escapes are allowed for.
 create or replace function describe(
-    p_kind text, p_owner bigint[], p_source bigint[] default null, p_fragments integer default 50, p_tokens integer default 1200)
+    p_kind text, p_owner bigint[], p_source bigint[] default null, p_fragments integer default 50,
+    p_tokens integer default 1200)
 returns table (owner bigint, description text, tokens bigint)
 language sql stable rows 100
 set search_path from current
@@ -69,7 +72,8 @@ language sql stable rows 100
 set search_path from current
 as $f$
     with said as materialized (
-        select m.entity_id, m.chunk_id, m.name, m.type from mention m where p_mention is null and m.entity_id = any (p_entity)
+        select m.entity_id, m.chunk_id, m.name, m.type from mention m
+        where p_mention is null and m.entity_id = any (p_entity)
         union all
         select m.entity_id, m.chunk_id, m.name, m.type from mention m where m.id = any (p_mention)
     ), names as (
@@ -97,9 +101,11 @@ as $f$
     ) said cross join unnest(said.keywords) as keyword
     group by relation_id
 $f$;
-comment on function relation_keywords(bigint[], bigint[]) is 'Keywords of relations, by all facts or by the listed ones';
+comment on function relation_keywords(bigint[], bigint[]) is
+    'Keywords of relations, by all facts or by the listed ones';
 
--- weigh_relations: one text counts once, however often and wherever it says it; sums of doubles are exact, so their order does not matter
+-- weigh_relations: one text counts once, however often and wherever it says it; sums of doubles are exact, so their
+-- order does not matter
 create or replace function weigh_relations(p_relation bigint[], p_chunk bigint[] default null)
 returns table (relation_id bigint, weight double precision)
 language sql stable rows 100
@@ -109,9 +115,11 @@ as $f$
     from (
         select said.relation_id, c.sha256, max(said.strength) as strength
         from (
-            select f.relation_id, f.chunk_id, f.strength from fact f where p_chunk is null and f.relation_id = any (p_relation)
+            select f.relation_id, f.chunk_id, f.strength from fact f
+            where p_chunk is null and f.relation_id = any (p_relation)
             union all
-            select f.relation_id, f.chunk_id, f.strength from fact f where f.chunk_id = any (p_chunk) and f.relation_id is not null
+            select f.relation_id, f.chunk_id, f.strength from fact f
+            where f.chunk_id = any (p_chunk) and f.relation_id is not null
         ) said left join chunk c on c.id = said.chunk_id
         group by said.relation_id, c.sha256
     ) text_said
@@ -120,8 +128,8 @@ $f$;
 comment on function weigh_relations(bigint[], bigint[]) is
     'Weights of relations by all facts, or of all relations that the listed chunks state by what these state';
 
--- compose_entities: a relation's line and profile hold the names of its ends: those of an entity that gets another name have their tokens
--- bounded anew and are marked (so: entities first).
+-- compose_entities: a relation's line and profile hold the names of its ends: those of an entity that gets another name
+-- have their tokens bounded anew and are marked (so: entities first).
 create or replace function compose_entities(p_entity bigint[], p_fragments integer, p_tokens integer) returns void
 language plpgsql
 set search_path from current
@@ -133,7 +141,8 @@ begin
         update entity e
         set name = n.name, type = coalesce(n.type, ''), description = concat_ws(E'\n', e.summary, d.description),
             mentions = (select count(distinct m.chunk_id) from mention m where m.entity_id = e.id),
-            degree = (select count(*) from relation r where r.source = e.id) + (select count(*) from relation r where r.target = e.id),
+            degree = (select count(*) from relation r where r.source = e.id)
+                     + (select count(*) from relation r where r.target = e.id),
             tokens = line_bytes(array[n.name, n.type, concat_ws(E'\n', e.summary, d.description)])
         from name_entities(p_entity) n join entity before using (id)
         left join describe('entity', p_entity, null, p_fragments, p_tokens) d on d.owner = n.id
@@ -162,7 +171,8 @@ set search_path from current
 as $f$
 begin
     update relation r
-    set keywords = coalesce(k.keywords, '{}'), description = concat_ws(E'\n', r.summary, d.description), weight = w.weight,
+    set keywords = coalesce(k.keywords, '{}'), description = concat_ws(E'\n', r.summary, d.description),
+        weight = w.weight,
         tokens = line_bytes(array[s.name, t.name, concat_ws(E'\n', r.summary, d.description)])
     from weigh_relations(p_relation) w
     left join describe('relation', p_relation, null, p_fragments, p_tokens) d on d.owner = w.relation_id
@@ -179,8 +189,8 @@ end $f$;
 comment on function compose_relations(bigint[], integer, integer) is
     'Derives keywords, description and weight of relations from their facts, and their adjacency';
 
--- derive_again: after sources went. Orphans go (restrict keys make a race lose, not lose data; relations are locked first, so that
--- the delete sees a fact that was added meanwhile); the rest is composed now and embedded later.
+-- derive_again: after sources went. Orphans go (restrict keys make a race lose, not lose data; relations are locked
+-- first, so that the delete sees a fact that was added meanwhile); the rest is composed now and embedded later.
 create or replace function derive_again(p_entity bigint[], p_relation bigint[], p_fragments integer, p_tokens integer)
 returns table (entities bigint, relations bigint)
 language plpgsql
@@ -190,17 +200,22 @@ declare
     v_entity bigint[];
     v_relation bigint[];
 begin
-    perform 1 from relation r where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id)
+    perform 1 from relation r
+    where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id)
     order by r.id for update;
     with gone as (
-        delete from relation r where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id) returning r.id
+        delete from relation r
+        where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id)
+        returning r.id
     )
     select array_agg(gone.id) into v_relation from gone;
     with gone as (
-        delete from entity e where e.id = any (p_entity) and not exists (select from mention m where m.entity_id = e.id) returning e.id
+        delete from entity e where e.id = any (p_entity) and not exists (select from mention m where m.entity_id = e.id)
+        returning e.id
     )
     select array_agg(gone.id) into v_entity from gone;
-    delete from stale s where s.kind = 'relation' and s.id = any (v_relation) or s.kind = 'entity' and s.id = any (v_entity);
+    delete from stale s
+    where s.kind = 'relation' and s.id = any (v_relation) or s.kind = 'entity' and s.id = any (v_entity);
     perform mark_stale(array(select e.id from entity e where e.id = any (p_entity)),
                        array(select r.id from relation r where r.id = any (p_relation)));
     perform compose_entities(p_entity, p_fragments, p_tokens);
@@ -212,10 +227,13 @@ begin
     return next;
 end $f$;
 comment on function derive_again(bigint[], bigint[], integer, integer) is
-    'After deletions: removes entities and relations without a source, composes the others again and marks them for refresh';
+    'After deletions: removes entities and relations without a source, composes the others again and marks them for '
+    'refresh';
 
--- lease_stale: the next stale rows of a kind, leased. Those that are leased with this very token are of a claim whose reply never came.
-create or replace function lease_stale(p_kind text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid)
+-- lease_stale: the next stale rows of a kind, leased. Those that are leased with this very token are of a claim whose
+-- reply never came.
+create or replace function lease_stale(
+    p_kind text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid)
 returns table (id bigint, version bigint)
 language plpgsql
 set search_path from current
@@ -231,7 +249,8 @@ begin
     from todo where s.kind = todo.kind and s.id = todo.id
     returning s.id, s.version;
 end $f$;
-comment on function lease_stale(text, integer, double precision, uuid) is 'Leases stale entities or relations to a refreshing worker';
+comment on function lease_stale(text, integer, double precision, uuid) is
+    'Leases stale entities or relations to a refreshing worker';
 
 -- extend_stale: a refresh that waits for a model keeps its marks
 create or replace function extend_stale(p_lease_token uuid[], p_lease_seconds double precision) returns bigint
@@ -239,7 +258,8 @@ language sql
 set search_path from current
 as $f$
     with kept as (
-        update stale s set lease_until = now() + make_interval(secs => p_lease_seconds) where s.lease_token = any (p_lease_token)
+        update stale s set lease_until = now() + make_interval(secs => p_lease_seconds)
+        where s.lease_token = any (p_lease_token)
         returning 1
     )
     select count(*) from kept
@@ -262,7 +282,8 @@ comment on function release_stale(uuid[]) is 'Gives marks back that were claimed
 
 -- claim_stale_entities, claim_stale_relations: leased, composed anew, and what is to be counted and embedded
 create or replace function claim_stale_entities(
-    p_code text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid, p_fragments integer, p_tokens integer)
+    p_code text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid, p_fragments integer,
+    p_tokens integer)
 returns table (id bigint, version bigint, lease_token uuid, name text, type text, description text)
 language plpgsql
 set search_path from current
@@ -283,7 +304,8 @@ comment on function claim_stale_entities(text, integer, double precision, uuid, 
     'Leases stale entities, derives them anew and returns the text to count and to embed';
 
 create or replace function claim_stale_relations(
-    p_code text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid, p_fragments integer, p_tokens integer)
+    p_code text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid, p_fragments integer,
+    p_tokens integer)
 returns table (id bigint, version bigint, lease_token uuid, source text, target text, keywords text[], description text)
 language plpgsql
 set search_path from current
@@ -297,7 +319,8 @@ begin
     from lease_stale('relation', p_limit, p_lease_seconds, p_lease_token) l;
     perform compose_relations(v_id, p_fragments, p_tokens);
     return query  -- ids come in the order of arrival, names do not
-    select r.id, t.version, p_lease_token, least(s.name collate "C", g.name collate "C"), greatest(s.name collate "C", g.name collate "C"),
+    select r.id, t.version, p_lease_token, least(s.name collate "C", g.name collate "C"),
+           greatest(s.name collate "C", g.name collate "C"),
            r.keywords, r.description
     from unnest(v_id, v_version) as t (id, version)
     join relation r on r.id = t.id join entity s on s.id = r.source join entity g on g.id = r.target order by r.id;
@@ -305,10 +328,11 @@ end $f$;
 comment on function claim_stale_relations(text, integer, double precision, uuid, integer, integer) is
     'Leases stale relations, derives them anew and returns the text to count and to embed';
 
--- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest; note_ids are those of
--- mentions or of facts. Most have a note or two: those that cannot have p_min_notes, nor p_min_tokens (a token has a byte at least), are
--- left out before anything is put in order.
-create or replace function stale_notes(p_kind text, p_id bigint[], p_fragments integer, p_min_notes integer, p_min_tokens integer)
+-- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest;
+-- note_ids are those of mentions or of facts. Most have a note or two: those that cannot have p_min_notes, nor
+-- p_min_tokens (a token has a byte at least), are left out before anything is put in order.
+create or replace function stale_notes(
+    p_kind text, p_id bigint[], p_fragments integer, p_min_notes integer, p_min_tokens integer)
 returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
 language sql stable
 set search_path from current
@@ -317,30 +341,34 @@ as $f$
         select * from notes_of(p_kind, p_id)
     ), long as (
         select owner from source group by owner
-        having bool_or(summarised) or count(*) >= p_min_notes or sum(octet_length(note) + octet_length('(2000-01-01) ')) > p_min_tokens
+        having bool_or(summarised) or count(*) >= p_min_notes
+            or sum(octet_length(note) + octet_length('(2000-01-01) ')) > p_min_tokens
     ), kept as materialized (
         select * from fragments(p_kind, array(select owner from long)) where n <= p_fragments
     ), noted as materialized (
-        select owner, s.id, s.chunk_id from source s left join kept k using (owner, note) where k.n is not null or s.summarised
+        select owner, s.id, s.chunk_id from source s left join kept k using (owner, note)
+        where k.n is not null or s.summarised
     ), owner as (
         select e.id, e.summary from entity e where p_kind = 'entity' and e.id in (select k.owner from kept k)
         union all
         select r.id, r.summary from relation r where p_kind = 'relation' and r.id in (select k.owner from kept k)
     )
     select o.id, o.summary,
-           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k where k.owner = o.id),
+           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k
+            where k.owner = o.id),
            (select array_agg(i.id) from noted i where i.owner = o.id),
            array(select distinct i.chunk_id from noted i where i.owner = o.id and i.chunk_id is not null)
     from owner o order by o.id
 $f$;
 comment on function stale_notes(text, bigint[], integer, integer, integer) is
-    'For summaries of entities or relations: the last one and the notes it does not hold, oldest first, with the sources of both; of those
-that may have so many notes or tokens';
+    'For summaries of entities or relations: the last one and the notes it does not hold, oldest first, with the '
+    'sources of both; of those that may have so many notes or tokens';
 
--- finish_stale: writes what was made of marks whose version has not moved and clears them; the others are free again at once
+-- finish_stale: writes what was made of marks whose version has not moved and clears them; the others are free again at
+-- once
 create or replace function finish_stale(
-    p_code text, p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[], p_vector halfvec[],
-    p_summary text[], p_noted bigint[])
+    p_code text, p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[],
+    p_vector halfvec[], p_summary text[], p_noted bigint[])
 returns bigint
 language plpgsql
 set search_path from current
@@ -362,7 +390,8 @@ begin
 
     if p_kind = 'entity' then
         update entity e
-        set tokens = t.tokens, summary = coalesce(t.summary, e.summary), description = coalesce(t.summary, e.description)
+        set tokens = t.tokens, summary = coalesce(t.summary, e.summary),
+            description = coalesce(t.summary, e.description)
         from unnest(p_id, p_tokens, p_summary) as t (id, tokens, summary) where e.id = t.id and e.id = any (v_id);
         update mention m set summarised = true where m.id = any (p_noted) and m.entity_id = any (v_id);
         insert into entity_vector (entity_id, embedding)
@@ -370,7 +399,8 @@ begin
         on conflict (entity_id) do update set embedding = excluded.embedding;
     else
         update relation r
-        set tokens = t.tokens, summary = coalesce(t.summary, r.summary), description = coalesce(t.summary, r.description)
+        set tokens = t.tokens, summary = coalesce(t.summary, r.summary),
+            description = coalesce(t.summary, r.description)
         from unnest(p_id, p_tokens, p_summary) as t (id, tokens, summary) where r.id = t.id and r.id = any (v_id);
         update fact f set summarised = true where f.id = any (p_noted) and f.relation_id = any (v_id);
         insert into relation_vector (relation_id, embedding)
@@ -380,4 +410,5 @@ begin
     return coalesce(cardinality(v_id), 0);
 end $f$;
 comment on function finish_stale(text, text, bigint[], bigint[], uuid[], integer[], halfvec[], text[], bigint[]) is
-    'Stores token counts, vectors and summaries of refreshed entities or relations unless they changed meanwhile; returns how many';
+    'Stores token counts, vectors and summaries of refreshed entities or relations unless they changed meanwhile; '
+    'returns how many';

@@ -1,6 +1,7 @@
 -- Another embedding model: vectors are made again from the texts that are there; nothing is extracted again.
 
--- forget_vectors: before the columns change; entities and relations go through refresh, chunks and facts through missing_vectors
+-- forget_vectors: before the columns change; entities and relations go through refresh, chunks and facts through
+-- missing_vectors
 create or replace function forget_vectors() returns void
 language plpgsql
 set search_path from current
@@ -11,7 +12,8 @@ begin
 end $f$;
 comment on function forget_vectors() is 'Drops all vectors and marks entities and relations for refresh';
 
--- missing_vectors: the next texts without a vector. Of a chunk that waits for extraction the vector comes with its facts.
+-- missing_vectors: the next texts without a vector. Of a chunk that waits for extraction the vector comes with its
+-- facts.
 create or replace function missing_vectors(p_kind text, p_after bigint, p_limit integer)
 returns table (id bigint, text text)
 language sql stable
@@ -26,7 +28,8 @@ as $f$
      where p_kind = 'fact' and f.id > p_after and not exists (select from fact_vector v where v.fact_id = f.id)
      order by f.id limit p_limit)
 $f$;
-comment on function missing_vectors(text, bigint, integer) is 'Chunks or facts after an id that have no vector, with the text to embed';
+comment on function missing_vectors(text, bigint, integer) is
+    'Chunks or facts after an id that have no vector, with the text to embed';
 
 -- put_vectors: what is gone meanwhile is left out
 create or replace function put_vectors(p_code text, p_kind text, p_id bigint[], p_vector halfvec[]) returns bigint
@@ -51,4 +54,5 @@ begin
     get diagnostics v_count = row_count;
     return v_count;
 end $f$;
-comment on function put_vectors(text, text, bigint[], halfvec[]) is 'Stores vectors of chunks or facts that have none; returns how many';
+comment on function put_vectors(text, text, bigint[], halfvec[]) is
+    'Stores vectors of chunks or facts that have none; returns how many';

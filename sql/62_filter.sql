@@ -1,13 +1,15 @@
 -- Filters: which documents a search may see. A filter is one JSON object whose conditions all hold:
---   metadata {…} contained in the document's · uri glob or globs, any of them (* any characters, ? one) · documents uris, any of them ·
+--   metadata {…} contained in the document's · uri glob or globs, any of them (* any characters, ? one) · documents
+--   uris, any of them ·
 --   labels all of them · any_label any of them · published_from, published_until moments, both included
 -- No list is no condition; an empty list of alternatives is met by nothing.
 
 create type conditions as (
-    metadata jsonb, uri text[], documents text[], labels text[], any_label text[], published_from timestamptz, published_until timestamptz);
+    metadata jsonb, uri text[], documents text[], labels text[], any_label text[], published_from timestamptz,
+    published_until timestamptz);
 comment on type conditions is
-    'A filter taken apart: metadata contained, uri (patterns of like, any of them), documents (uris, any of them), labels (all), any_label,
-dates; null is no condition';
+    'A filter taken apart: metadata contained, uri (patterns of like, any of them), documents (uris, any of them), '
+    'labels (all), any_label, dates; null is no condition';
 
 -- filter_parts: a filter checked and taken apart; uri as patterns of like. Moments without a zone are of UTC.
 create or replace function filter_parts(p_filter jsonb) returns conditions
@@ -22,7 +24,8 @@ declare
     v_parts conditions;
 begin
     if jsonb_typeof(p_filter) <> 'object' then
-        raise exception 'the filter is no JSON object' using errcode = 'PGR02', hint = 'Write {"labels": ["handbook"]}.';
+        raise exception 'the filter is no JSON object' using errcode = 'PGR02',
+            hint = 'Write {"labels": ["handbook"]}.';
     end if;
     for v_key, v_value in select e.key, e.value from jsonb_each(p_filter) as e where e.value <> 'null' loop
         if v_key in ('uri', 'documents', 'labels', 'any_label') then
@@ -34,9 +37,10 @@ begin
             case v_key
                 when 'uri' then
                     v_parts.uri := array(
-                        select replace(replace(regexp_replace(regexp_replace(glob, '\*+', '*', 'g'), '([\\%_])', '\\\1', 'g'),
-                                               '*', '%'), '?', '_')
-                        from unnest(v_texts) as glob);
+                        select replace(replace(escaped, '*', '%'), '?', '_')
+                        from unnest(v_texts) as glob
+                        cross join regexp_replace(glob, '\*+', '*', 'g') as starred
+                        cross join regexp_replace(starred, '([\\%_])', '\\\1', 'g') as escaped);
                 when 'documents' then v_parts.documents := v_texts;
                 when 'labels' then v_parts.labels := v_texts;
                 when 'any_label' then v_parts.any_label := v_texts;
@@ -68,8 +72,8 @@ begin
 end $f$;
 comment on function filter_parts(jsonb) is 'The conditions of a filter, checked';
 
--- is_allowed: inlined: where a plan knows the conditions, those that are null cost nothing and the others use their index (hence the
--- pattern that stands alone).
+-- is_allowed: inlined: where a plan knows the conditions, those that are null cost nothing and the others use their
+-- index (hence the pattern that stands alone).
 create or replace function is_allowed(d document, f conditions) returns boolean
 language sql immutable
 as $f$
@@ -87,9 +91,9 @@ comment on function is_allowed(document, conditions) is 'Whether a document meet
 create type bounds as (every integer, measured integer, nearest integer, scanned integer);
 comment on type bounds is 'How much a filtered search looks at, see scope_bounds';
 
--- scope_bounds: every: so many allowed passages are all looked at · nearest: of more, so many nearest, if more are not asked for ·
--- measured: passages are measured one by one up to the root of so many times all, where that costs what a walk over the index does ·
--- scanned: vectors that a walk looks through at most
+-- scope_bounds: every: so many allowed passages are all looked at · nearest: of more, so many nearest, if more are not
+-- asked for · measured: passages are measured one by one up to the root of so many times all, where that costs what a
+-- walk over the index does · scanned: vectors that a walk looks through at most
 create or replace function scope_bounds() returns bounds
 language sql immutable
 as $f$
@@ -97,13 +101,13 @@ as $f$
 $f$;
 comment on function scope_bounds() is 'How much a filtered search looks at';
 
--- scope_chunks: the passages that a filtered search looks at. All that are allowed, where these are few. Else those of them that may
--- matter: the nearest to the question and, with p_graph, those with its rarest words, those of the facts nearest to its vectors, and those
--- that the entities named or found in these facts come from: a few hundred, so that the rest of a search costs the same however many are
--- allowed.
+-- scope_chunks: the passages that a filtered search looks at. All that are allowed, where these are few. Else those of
+-- them that may matter: the nearest to the question and, with p_graph, those with its rarest words, those of the facts
+-- nearest to its vectors, and those that the entities named or found in these facts come from: a few hundred, so that
+-- the rest of a search costs the same however many are allowed.
 create or replace function scope_chunks(
-    p_filter jsonb, p_question halfvec, p_graph boolean default false, p_low halfvec default null, p_high halfvec default null,
-    p_word text[] default '{}', p_keys text[] default '{}', p_most integer default 0)
+    p_filter jsonb, p_question halfvec, p_graph boolean default false, p_low halfvec default null,
+    p_high halfvec default null, p_word text[] default '{}', p_keys text[] default '{}', p_most integer default 0)
 returns bigint[]
 language plpgsql stable
 set search_path from current
@@ -124,7 +128,8 @@ declare
     v_vector halfvec;
     v_before text[];
 begin
-    select greatest(v_bounds.every, sqrt(v_bounds.measured * max(chunks)))::integer into v_measured from lexeme where word = '';
+    select greatest(v_bounds.every, sqrt(v_bounds.measured * max(chunks)))::integer into v_measured from lexeme
+    where word = '';
     v_measured := coalesce(v_measured, v_bounds.every);
     select array_agg(id) into v_chunk from (
         select c.id from document d join chunk c on c.document_id = d.id where is_allowed(d, f) limit v_measured + 1) c;
@@ -140,7 +145,8 @@ begin
               and (select is_allowed(d, f) from chunk c join document d on d.id = c.document_id where c.id = v.chunk_id)
             order by embedding <=> p_question limit v_most) n;
     end if;
-    if p_question is not null and coalesce(cardinality(v_scope), 0) < v_most then  -- few, or few around the question: all are measured
+    if p_question is not null
+        and coalesce(cardinality(v_scope), 0) < v_most then  -- few, or few around the question: all are measured
         with near as materialized (
             select chunk_id, embedding <=> p_question as distance from chunk_vector
             where cardinality(v_chunk) <= v_measured and chunk_id = any (v_chunk)
@@ -154,7 +160,8 @@ begin
 
     if p_graph then
         select string_agg(quoted_word(word), ' | ')::tsquery into v_rare
-        from (select *, sum(chunks) over (order by n) as total from search_terms(p_word)) t where total <= 2000 or n = 1;
+        from (select *, sum(chunks) over (order by n) as total from search_terms(p_word)) t
+        where total <= 2000 or n = 1;
         v_scope := v_scope || array(
             select chunk_id from chunk_search s
             where words @@ v_rare
@@ -174,16 +181,19 @@ begin
                     select fact_id from fact_vector v
                     where (
                         select is_allowed(d, f)
-                        from fact t join chunk c on c.id = t.chunk_id join document d on d.id = c.document_id where t.id = v.fact_id)
+                        from fact t join chunk c on c.id = t.chunk_id join document d on d.id = c.document_id
+                        where t.id = v.fact_id)
                     order by embedding <=> v_vector limit 100);
             end if;
         end loop;
 
         -- of an entity 1,000 source links are read at most, whoever may see them: a hub costs what any entity costs
         with entity as (
-            select a.entity_id, k.n - 1000 as n from unnest(p_keys) with ordinality as k (key, n) join entity_alias a using (key)
+            select a.entity_id, k.n - 1000 as n from unnest(p_keys) with ordinality as k (key, n)
+            join entity_alias a using (key)
             union all
-            select e.entity_id, t.n from unnest(v_fact) with ordinality as t (id, n) join fact_entity e on e.fact_id = t.id
+            select e.entity_id, t.n from unnest(v_fact) with ordinality as t (id, n)
+            join fact_entity e on e.fact_id = t.id
         ), source as (
             select m.chunk_id
             from (select entity_id from entity group by entity_id order by min(n), entity_id limit 40) e
@@ -191,7 +201,8 @@ begin
                 select l.chunk_id
                 from (select chunk_id from mention
                       where entity_id = e.entity_id and chunk_id is not null order by chunk_id limit 1000) l
-                where (select is_allowed(d, f) from chunk c join document d on d.id = c.document_id where c.id = l.chunk_id)
+                where (select is_allowed(d, f) from chunk c join document d on d.id = c.document_id
+                       where c.id = l.chunk_id)
                 limit 20) m
         )
         select array_agg(id) into v_scope from (
@@ -204,22 +215,23 @@ begin
     return coalesce(array(select unnest(v_scope) order by 1), '{}');
 end $f$;
 comment on function scope_chunks(jsonb, halfvec, boolean, halfvec, halfvec, text[], text[], integer) is
-    'Ids of the passages that a filter allows; where they are many, those of them that may matter for a question: the nearest and, with
-p_graph, those of its words, facts and names';
+    'Ids of the passages that a filter allows; where they are many, those of them that may matter for a question: the '
+    'nearest and, with p_graph, those of its words, facts and names';
 
 create type scope as (
     chunk bigint[], near double precision[], near_low double precision[], entity bigint[], mentions bigint[],
-    m_id bigint[], m_entity bigint[], m_chunk bigint[],
-    f_id bigint[], f_chunk bigint[], f_relation bigint[], f_near double precision[], f_low double precision[], f_high double precision[],
-    e_relation bigint[], e_source bigint[], e_target bigint[], e_weight double precision[]);
+    m_id bigint[], m_entity bigint[], m_chunk bigint[], f_id bigint[], f_chunk bigint[], f_relation bigint[],
+    f_near double precision[], f_low double precision[], f_high double precision[], e_relation bigint[],
+    e_source bigint[], e_target bigint[], e_weight double precision[]);
 comment on type scope is
-    'What a filtered search may see, as parallel arrays: passages with their nearness to the question and its low-level keywords; entities
-with the number of these passages that mention them; m_ mentions, f_ facts with their nearness to each vector, e_ relations with the weight
-that these facts give them';
+    'What a filtered search may see, as parallel arrays: passages with their nearness to the question and its '
+    'low-level keywords; entities with the number of these passages that mention them; m_ mentions, f_ facts with '
+    'their nearness to each vector, e_ relations with the weight that these facts give them';
 
--- load_scope: names, types, descriptions, weights and counts of a filtered search are made of what the passages in its scope state, for
--- a profile, vector or text, mixes documents. It is read once.
-create or replace function load_scope(p_chunk bigint[], p_graph boolean, p_question halfvec, p_low halfvec, p_high halfvec) returns scope
+-- load_scope: names, types, descriptions, weights and counts of a filtered search are made of what the passages in its
+-- scope state, for a profile, vector or text, mixes documents. It is read once.
+create or replace function load_scope(
+    p_chunk bigint[], p_graph boolean, p_question halfvec, p_low halfvec, p_high halfvec) returns scope
 language plpgsql stable
 set search_path from current
 set plan_cache_mode = force_custom_plan
@@ -239,7 +251,8 @@ begin
     select array_agg(m.entity_id), array_agg(m.mentions) into s.entity, s.mentions
     from (select u.entity_id, count(distinct u.chunk_id) as mentions
           from unnest(s.m_entity, s.m_chunk) as u (entity_id, chunk_id) group by u.entity_id) m;
-    select array_agg(f.id), array_agg(f.chunk_id), array_agg(f.relation_id), array_agg(1 - (v.embedding <=> p_question)),
+    select array_agg(f.id), array_agg(f.chunk_id), array_agg(f.relation_id),
+           array_agg(1 - (v.embedding <=> p_question)),
            array_agg(1 - (v.embedding <=> p_low)), array_agg(1 - (v.embedding <=> p_high))
     into s.f_id, s.f_chunk, s.f_relation, s.f_near, s.f_low, s.f_high
     from fact f left join fact_vector v on v.fact_id = f.id where f.chunk_id = any (p_chunk);

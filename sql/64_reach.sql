@@ -1,15 +1,18 @@
--- What a search reads of the graph, each in a function of two arms: over the indexes, or, with a scope (see 62), over what its passages
--- state. With a scope, entities are seeded by facts and passages in place of profiles.
--- Limits are constants where an index is read (a limit parameter makes a generic plan expect a tenth of the table); order by and limit
--- after that trim. The caller decides whether plans are generic (indexes) or made for the arrays at hand, whose lengths decide (scope).
+-- What a search reads of the graph, each in a function of two arms: over the indexes, or, with a scope (see 62), over
+-- what its passages state. With a scope, entities are seeded by facts and passages in place of profiles. Limits are
+-- constants where an index is read (a limit parameter makes a generic plan expect a tenth of the table); order by and
+-- limit after that trim. The caller decides whether plans are generic (indexes) or made for the arrays at hand, whose
+-- lengths decide (scope).
 
 create type asked as (
-    question halfvec, low halfvec, high halfvec, words text[], parts integer[], keys text[], names text[], mode text, top_k integer,
-    threshold real, degree_cap integer, hops integer, ranking text, lexical double precision, nearness double precision, most integer);
+    question halfvec, low halfvec, high halfvec, words text[], parts integer[], keys text[], names text[], mode text,
+    top_k integer, threshold real, degree_cap integer, hops integer, ranking text, lexical double precision,
+    nearness double precision, most integer);
 comment on type asked is 'A question as retrieve() was asked it; most is the number of passages';
 
 create type found as (layer text, n bigint, id bigint, score real, why text);
-comment on type found is 'An entity or a relation that was found: its place among those of its layer, its score if it has one, the channels';
+comment on type found is
+    'An entity or a relation that was found: its place among those of its layer, its score if it has one, the channels';
 
 create or replace function near_entities(p_asked asked, p_scope scope)
 returns table (entity_id bigint, n bigint, cos double precision, why text)
@@ -36,9 +39,11 @@ begin
          join fact_entity e on e.fact_id = near.id group by e.entity_id order by 2 limit p_asked.top_k)
         union all
         select m.entity_id, 1000000 + row_number() over (order by min(near.n), m.entity_id), null, 'passage'
-        from (select id, row_number() over (order by cos desc, id) as n from unnest(p_scope.chunk, p_scope.near_low) as c (id, cos)
+        from (select id, row_number() over (order by cos desc, id) as n
+              from unnest(p_scope.chunk, p_scope.near_low) as c (id, cos)
               where cos >= p_asked.threshold order by 2 limit 5) near
-        join unnest(p_scope.m_entity, p_scope.m_chunk) as m (entity_id, chunk_id) on m.chunk_id = near.id group by m.entity_id;
+        join unnest(p_scope.m_entity, p_scope.m_chunk) as m (entity_id, chunk_id) on m.chunk_id = near.id
+        group by m.entity_id;
     end if;
 end $f$;
 comment on function near_entities(asked, scope) is 'Entities near the low-level keywords of a question, best first';
@@ -54,7 +59,8 @@ begin
     select a.entity_id, min(k.n) from unnest(p_key) with ordinality as k (key, n) join entity_alias a using (key)
     where p_scope.chunk is null or a.entity_id in (select unnest(p_scope.entity)) group by a.entity_id;
 end $f$;
-comment on function named_entities(text[], scope) is 'Entities with one of these names (normal forms), in the order of the names';
+comment on function named_entities(text[], scope) is
+    'Entities with one of these names (normal forms), in the order of the names';
 
 create or replace function similar_entities(p_key text[], p_scope scope)
 returns table (entity_id bigint, n bigint)
@@ -70,7 +76,8 @@ begin
         select key from unnest(p_key) with ordinality as k (key, n)
         where not exists (
             select from entity_alias a
-            where a.key = k.key and (p_scope.chunk is null or a.entity_id in (select unnest(p_scope.entity)))) order by n);
+            where a.key = k.key and (p_scope.chunk is null or a.entity_id in (select unnest(p_scope.entity))))
+        order by n);
     if v_unknown = '{}' then
         return;
     end if;
@@ -87,7 +94,8 @@ begin
     group by a.entity_id;
     perform change_settings('{pg_trgm.similarity_threshold}', v_before);
 end $f$;
-comment on function similar_entities(text[], scope) is 'For each name that nobody has, the three entities with the most similar names';
+comment on function similar_entities(text[], scope) is
+    'For each name that nobody has, the three entities with the most similar names';
 
 create or replace function near_relations(p_asked asked, p_scope scope)
 returns table (relation_id bigint, source bigint, target bigint, n bigint, cos double precision, why text)
@@ -113,11 +121,14 @@ begin
         select relation_id, e.source, e.target, near.n, cos, 'fact'
         from (select relation_id, max(cos) as cos, row_number() over (order by max(cos) desc, relation_id) as n
               from unnest(p_scope.f_relation, p_scope.f_high) as f (relation_id, cos)
-              where relation_id is not null and cos >= p_asked.threshold group by relation_id order by 3 limit p_asked.top_k) near
-        join unnest(p_scope.e_relation, p_scope.e_source, p_scope.e_target) as e (relation_id, source, target) using (relation_id);
+              where relation_id is not null and cos >= p_asked.threshold group by relation_id order by 3
+              limit p_asked.top_k) near
+        join unnest(p_scope.e_relation, p_scope.e_source, p_scope.e_target) as e (relation_id, source, target)
+             using (relation_id);
     end if;
 end $f$;
-comment on function near_relations(asked, scope) is 'Relations near the high-level keywords of a question, best first, with their ends';
+comment on function near_relations(asked, scope) is
+    'Relations near the high-level keywords of a question, best first, with their ends';
 
 create or replace function edges_of(p_entity bigint[], p_most integer, p_scope scope)
 returns table (n bigint, relation_id bigint, other_id bigint, weight double precision, j bigint)
@@ -162,12 +173,14 @@ begin
         select node.i, other.i, hop.weight::double precision
         from unnest(p_node) with ordinality as node (id, i)
         cross join lateral (
-            select other_id, weight from adjacency where entity_id = node.id order by weight desc, relation_id limit 32) hop
+            select other_id, weight from adjacency where entity_id = node.id order by weight desc, relation_id
+            limit 32) hop
         join unnest(p_node) with ordinality as other (id, i) on other.id = hop.other_id;
     else
         return query
         select hop.n, other.i, hop.weight
-        from edges_of(p_node, 32, p_scope) hop join unnest(p_node) with ordinality as other (id, i) on other.id = hop.other_id;
+        from edges_of(p_node, 32, p_scope) hop
+        join unnest(p_node) with ordinality as other (id, i) on other.id = hop.other_id;
     end if;
 end $f$;
 comment on function edges_among(bigint[], scope) is
@@ -239,7 +252,8 @@ begin
         where cos is not null order by cos desc, fact_id limit 100;
     end if;
 end $f$;
-comment on function near_facts(halfvec, scope) is 'The 100 facts nearest to a question, with the passages that state them';
+comment on function near_facts(halfvec, scope) is
+    'The 100 facts nearest to a question, with the passages that state them';
 
 create or replace function passages_of(p_entity bigint[], p_relation bigint[], p_scope scope)
 returns table (channel text, n bigint, chunk_id bigint)
@@ -252,11 +266,13 @@ begin
         return query
         select 'entity', e.n, c.chunk_id
         from unnest(p_entity) with ordinality as e (id, n) cross join lateral (
-            select distinct chunk_id from mention where entity_id = e.id and chunk_id is not null order by chunk_id limit 50) c
+            select distinct chunk_id from mention where entity_id = e.id and chunk_id is not null order by chunk_id
+            limit 50) c
         union all
         select 'relation', r.n, c.chunk_id
         from unnest(p_relation) with ordinality as r (id, n) cross join lateral (
-            select distinct chunk_id from fact where relation_id = r.id and chunk_id is not null order by chunk_id limit 50) c;
+            select distinct chunk_id from fact where relation_id = r.id and chunk_id is not null order by chunk_id
+            limit 50) c;
     else
         return query
         select channel, n, chunk_id
@@ -275,8 +291,8 @@ begin
     end if;
 end $f$;
 comment on function passages_of(bigint[], bigint[], scope) is
-    'The first 50 passages behind each entity and each relation (n: its place in its list); two names that became one entity, or two facts
-of one passage, are one link';
+    'The first 50 passages behind each entity and each relation (n: its place in its list); two names that became one '
+    'entity, or two facts of one passage, are one link';
 
 create or replace function entities_of(p_chunk bigint[], p_scope scope, out chunk bigint[], out entity bigint[])
 language plpgsql stable
@@ -287,10 +303,12 @@ begin
     if p_scope.chunk is null then
         select array_agg(id), array_agg(entity_id) into chunk, entity
         from (select distinct c.id, m.entity_id
-              from unnest(p_chunk) as c (id) cross join lateral (select entity_id from mention where chunk_id = c.id offset 0) m) link;
+              from unnest(p_chunk) as c (id)
+              cross join lateral (select entity_id from mention where chunk_id = c.id offset 0) m) link;
     else
         select array_agg(chunk_id), array_agg(entity_id) into chunk, entity
-        from (select distinct m.chunk_id, m.entity_id from unnest(p_scope.m_chunk, p_scope.m_entity) as m (chunk_id, entity_id)
+        from (select distinct m.chunk_id, m.entity_id
+              from unnest(p_scope.m_chunk, p_scope.m_entity) as m (chunk_id, entity_id)
               where m.chunk_id in (select unnest(p_chunk))) link;
     end if;
 end $f$;
@@ -312,10 +330,11 @@ begin
         where m.entity_id in (select unnest(p_entity));
     end if;
 end $f$;
-comment on function mentions_of(bigint[], scope) is 'In how many passages entities are mentioned; 1 for those written by hand alone';
+comment on function mentions_of(bigint[], scope) is
+    'In how many passages entities are mentioned; 1 for those written by hand alone';
 
--- entity_rows, relation_rows: tokens within a scope are an upper bound for the line in a context, and never less than 24: what cannot fit
--- is not described
+-- entity_rows, relation_rows: tokens within a scope are an upper bound for the line in a context, and never less than
+-- 24: what cannot fit is not described
 create or replace function entity_rows(p_found found[], p_room integer, p_scope scope)
 returns table (n bigint, id bigint, name text, type text, description text, tokens integer, score real, why text)
 language plpgsql stable rows 100
@@ -347,11 +366,13 @@ begin
         where total <= p_room order by (line).n;
     end if;
 end $f$;
-comment on function entity_rows(found[], integer, scope) is 'What is told of entities, in their order, as many as there is room for tokens';
+comment on function entity_rows(found[], integer, scope) is
+    'What is told of entities, in their order, as many as there is room for tokens';
 
 create or replace function relation_rows(p_found found[], p_room integer, p_scope scope)
 returns table (
-    n bigint, id bigint, name text, target text, keywords text[], description text, weight real, tokens integer, score real, why text)
+    n bigint, id bigint, name text, target text, keywords text[], description text, weight real, tokens integer,
+    score real, why text)
 language plpgsql stable rows 100
 set search_path from current
 as $f$
@@ -364,9 +385,11 @@ declare
 begin
     if p_scope.chunk is null then
         return query
-        select f.n, r.id, least(s.name collate "C", t.name collate "C"), greatest(s.name collate "C", t.name collate "C"),
+        select f.n, r.id, least(s.name collate "C", t.name collate "C"),
+               greatest(s.name collate "C", t.name collate "C"),
                r.keywords, r.description, r.weight, r.tokens, f.score, f.why
-        from (select u.*, sum(r.tokens) over (order by u.n) as total from unnest(p_found) u join relation r using (id)) f
+        from (select u.*, sum(r.tokens) over (order by u.n) as total
+              from unnest(p_found) u join relation r using (id)) f
         join relation r using (id) join entity s on s.id = r.source join entity t on t.id = r.target
         where total <= p_room order by f.n;
     else
@@ -382,11 +405,13 @@ begin
         with end_name as materialized (
             select id, name from name_entities(v_end, v_mention)
         ), line as materialized (
-            select f.n, f.id, least(s.name collate "C", t.name collate "C"), greatest(s.name collate "C", t.name collate "C"),
+            select f.n, f.id, least(s.name collate "C", t.name collate "C"),
+                   greatest(s.name collate "C", t.name collate "C"),
                    coalesce(k.keywords, '{}'), d.description, e.weight::real,
                    (line_bytes(array[s.name, t.name]) - 40 + d.tokens)::integer as tokens, f.score, f.why
             from unnest(p_found) f
-            join unnest(p_scope.e_relation, p_scope.e_source, p_scope.e_target, p_scope.e_weight) as e (id, source, target, weight)
+            join unnest(p_scope.e_relation, p_scope.e_source, p_scope.e_target, p_scope.e_weight)
+                 as e (id, source, target, weight)
                  using (id)
             join describe('relation', v_relation, v_fact) d on d.owner = f.id
             left join relation_keywords(v_relation, v_fact) k on k.relation_id = f.id
@@ -397,4 +422,5 @@ begin
     end if;
 end $f$;
 comment on function relation_rows(found[], integer, scope) is
-    'What is told of relations, in their order, as many as there is room for tokens; name and target are their ends in the order of "C"';
+    'What is told of relations, in their order, as many as there is room for tokens; name and target are their ends '
+    'in the order of "C"';

@@ -146,7 +146,7 @@ class Notes:
 
 @dataclass(slots=True)
 class Columns:
-    """Parallel arrays under construction: one list a column."""
+    """Parallel arrays under construction: one list a column, named as the parameter of a function that takes it."""
 
     names: tuple[str, ...]
     lists: list[list[Any]] = field(init=False)
@@ -158,3 +158,8 @@ class Columns:
         """Appends one row."""
         for column, value in zip(self.lists, values, strict=True):
             column.append(value)
+
+    @property
+    def parameters(self) -> dict[str, list[Any]]:
+        """The lists by name."""
+        return dict(zip(self.names, self.lists, strict=True))

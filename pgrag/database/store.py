@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
@@ -89,8 +89,10 @@ class Store:
     async def put_documents(self, documents: Sequence[NewDocument], settings_digest: str) -> list[StoredDocument]:
         """Inserts or replaces documents with their chunks in one transaction; equal chunks keep their extraction."""
         docs = Columns(("uri", "title", "mime", "sha256", "metadata", "labels", "body", "published_at"))
-        chunks = Columns(("document", "ordinal", "body", "sha256", "start", "end", "page", "headings", "tokens"))
-        words = Columns(("chunk", "word", "count"))
+        chunks = Columns(
+            ("c_document", "c_ordinal", "c_body", "c_sha256", "c_start", "c_end", "c_page", "c_headings", "c_tokens")
+        )
+        words = Columns(("w_chunk", "w_word", "w_count"))
         for number, doc in enumerate(documents, 1):
             docs.add(
                 clean(doc.uri), clean(doc.title), clean(doc.mime), doc.sha256, _json(dict(doc.metadata)),
@@ -103,10 +105,17 @@ class Store:
                 )
                 for word, count in new.words.items():
                     words.add(len(chunks.lists[0]), word, count)
+        fragments, tokens = self._description_limits()
         rows = await self._call(
-            "put_documents", self._code, *self._description_limits(), settings_digest,
-            *docs.lists, *chunks.lists, *words.lists,
-        )  # fmt: skip
+            "put_documents",
+            code=self._code,
+            fragments=fragments,
+            tokens=tokens,
+            settings_digest=settings_digest,
+            **docs.parameters,
+            **chunks.parameters,
+            **words.parameters,
+        )
         return [StoredDocument(r["uri"], r["document_id"], r["added"], r["chunks"], r["reused"]) for r in rows]
 
     async def delete_documents(self, uris: Sequence[str]) -> Mapping[str, Any]:
@@ -155,10 +164,12 @@ class Store:
 
     async def save_extraction(self, results: Sequence[ChunkResult]) -> set[int]:
         """Stores results in one transaction; returns the chunks whose lease still held."""
-        chunks = Columns(("chunk", "token", "keywords", "vector"))
-        mentions = Columns(("chunk", "key", "name", "type", "description", "tokens"))
-        facts = Columns(("chunk", "ordinal", "text", "context", "keywords", "strength", "tokens", "vector"))
-        parts = Columns(("chunk", "ordinal", "key", "role"))
+        chunks = Columns(("chunk", "lease_token", "keywords", "vector"))
+        mentions = Columns(("m_chunk", "m_key", "m_name", "m_type", "m_description", "m_tokens"))
+        facts = Columns(
+            ("f_chunk", "f_ordinal", "f_text", "f_context", "f_keywords", "f_strength", "f_tokens", "f_vector")
+        )
+        parts = Columns(("e_chunk", "e_ordinal", "e_key", "e_role"))
         for result in sorted(results, key=lambda r: r.claimed.id):
             chunk_id = result.claimed.id
             (vector,) = self._vectors(result.vector[None])
@@ -173,9 +184,8 @@ class Store:
                 )  # fmt: skip
                 for key, role in fact.entities:
                     parts.add(chunk_id, ordinal, clean(key), role)
-        rows = await self._call(
-            "save_extraction", self._code, *chunks.lists, *mentions.lists, *facts.lists, *parts.lists
-        )
+        columns = {**chunks.parameters, **mentions.parameters, **facts.parameters, **parts.parameters}
+        rows = await self._call("save_extraction", code=self._code, **columns)
         return set(rows[0][0])
 
     async def fail_chunks(
@@ -324,10 +334,8 @@ class Store:
 
     async def retrieve(self, **parameters: Any) -> list[asyncpg.Record]:
         """Rows of `retrieve()`; parameters by name without their `p_`. One request on a warm connection."""
-        names = list(parameters)
-        values = [self._parameter(value) for value in parameters.values()]
-        arguments = ", ".join(f"p_{name} => ${i}" for i, name in enumerate(names, 1))
-        return await self._search(f"select * from {self._schema}.retrieve({arguments})", *values)
+        values = {name: self._parameter(value) for name, value in parameters.items()}
+        return await self._search(self._statement("retrieve", named=values), *values.values())
 
     async def rank_facts(self, question: Vectors, chunks: Sequence[int], limit: int) -> list[tuple[int, str, float]]:
         """(chunk id, fact text, cosine) of the facts of `chunks` nearest to the question, best first."""
@@ -370,9 +378,14 @@ class Store:
             raise DimensionError("the embedding model returned a zero or non-finite vector: nothing was stored")
         return [HalfVector(vector) for vector in vectors]
 
-    async def _call(self, function: str, *arguments: Any) -> list[asyncpg.Record]:
-        places = ", ".join(f"${i}" for i in range(1, len(arguments) + 1))
-        return await self._fetch(f"select * from {self._schema}.{function}({places})", *arguments)
+    async def _call(self, function: str, *arguments: Any, **named: Any) -> list[asyncpg.Record]:
+        """Rows of a function; `named` are its parameters without their `p_`."""
+        return await self._fetch(self._statement(function, len(arguments), named), *arguments, *named.values())
+
+    def _statement(self, function: str, count: int = 0, named: Iterable[str] = ()) -> str:
+        places = [f"${i}" for i in range(1, count + 1)]
+        places += [f"p_{name} => ${i}" for i, name in enumerate(named, count + 1)]
+        return f"select * from {self._schema}.{function}({', '.join(places)})"
 
     async def _search(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         return await self._fetch(query, *arguments, seconds=self._settings.statement_timeout)

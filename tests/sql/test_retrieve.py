@@ -203,6 +203,23 @@ def test_the_threshold_and_top_k_bound_the_vectors(world: Workspace) -> None:
 # ---------------------------------------------------------------- walking
 
 
+def test_of_many_similar_names_the_most_similar_is_found(workspace: Workspace) -> None:
+    """Though it came last: more than a hundred are like enough to be looked at."""
+    workspace.rows(
+        "insert into pgrag.entity (name, tokens) select n, 10 from ("
+        "select 'harbour office ' || lpad(n::text, 3, '0') as n from generate_series(0, 299) as n "
+        "union all select 'Harbour officer') as names order by n like '%officer'"
+    )
+    workspace.rows(
+        "insert into pgrag.entity_alias (key, entity_id) select lower(name), id from pgrag.entity order by id"
+    )
+    alike = "select count(*) from pgrag.entity_alias where public.similarity(key, 'harbour officers') >= .5"
+    assert workspace.one(alike) > 200
+    found = entities(workspace.retrieve(mode="local", similar=["harbour officers"]))
+    assert next(iter(found)) == "Harbour officer"
+    assert len(found) == 3
+
+
 def insert_star(workspace: Workspace, leaves: int) -> None:
     """A hub with so many neighbours; the n-th edge has weight n."""
     workspace.rows(
@@ -349,6 +366,21 @@ def test_a_passage_that_has_two_names_of_one_entity_is_linked_once(workspace: Wo
     assert [row["score"] for row in layer(rows, "chunk")] == [1, 1]
     found = ranked(workspace, "blue", [], names=["acme"], steps=1, passages=0.0)
     assert [walked for _, walked, _ in found.values()] == pytest.approx([0.6 / 2] * 2), "both are as near to it"
+
+
+@pytest.mark.parametrize("filter", [None, {"labels": ["in"]}])
+def test_a_passage_that_states_a_relation_often_is_one_of_its_fifty_links(
+    workspace: Workspace, filter: dict[str, Any] | None
+) -> None:
+    """With a filter and without: of passages the first fifty, not of facts."""
+    often = document("often", "\n".join(fact("A", "B", f"says {n}") for n in range(60)), labels=["in"])
+    once = [document(f"d{n:02}", fact("A", "B", f"states {n}"), labels=["in"]) for n in range(60)]
+    workspace.ingest(often, *once)
+    rows = workspace.retrieve(
+        mode="global", ranking="weight", entity_tokens=0, chunk_top_k=100, threshold=-1, filter=filter,
+        **vectors("", high="states 3"),
+    )  # fmt: skip
+    assert set(chunks(rows)) == {"often", *(f"d{n:02}" for n in range(49))}
 
 
 def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -> None:
