@@ -7,12 +7,9 @@
 create type asked as (
     question halfvec, low halfvec, high halfvec, words text[], parts integer[], keys text[], names text[], mode text,
     top_k integer, threshold real, degree_cap integer, hops integer, ranking text, lexical double precision,
-    nearness double precision, most integer);
-comment on type asked is 'A question as retrieve() was asked it; most is the number of passages';
-
-create type found as (layer text, n bigint, id bigint, score real, why text);
-comment on type found is
-    'An entity or a relation that was found: its place among those of its layer, its score if it has one, the channels';
+    nearness double precision, most integer, entity_tokens integer, relation_tokens integer);
+comment on type asked is
+    'A question as retrieve() was asked it; most is the number of passages, budgets are those that the total allows';
 
 create or replace function near_entities(p_asked asked, p_scope scope)
 returns table (entity_id bigint, n bigint, cos double precision, why text)
@@ -335,50 +332,49 @@ comment on function mentions_of(bigint[], scope) is
 
 -- entity_rows, relation_rows: tokens within a scope are an upper bound for the line in a context, and never less than
 -- 24: what cannot fit is not described
-create or replace function entity_rows(p_found found[], p_room integer, p_scope scope)
-returns table (n bigint, id bigint, name text, type text, description text, tokens integer, score real, why text)
+create or replace function entity_rows(p_entity bigint[], p_room integer, p_scope scope)
+returns table (n bigint, id bigint, name text, type text, description text, tokens integer)
 language plpgsql stable rows 100
 set search_path from current
 as $f$
 #variable_conflict use_column
 declare
-    v_entity bigint[];
+    v_entity constant bigint[] := p_entity[:p_room / 24];
     v_mention bigint[];
 begin
     if p_scope.chunk is null then
         return query
-        select f.n, e.id, e.name, e.type, e.description, e.tokens, f.score, f.why
-        from (select u.*, sum(e.tokens) over (order by u.n) as total from unnest(p_found) u join entity e using (id)) f
+        select f.n, e.id, e.name, e.type, e.description, e.tokens
+        from (select u.n, u.id, sum(e.tokens) over (order by u.n) as total
+              from unnest(p_entity) with ordinality as u (id, n) join entity e using (id)) f
         join entity e using (id)
         where total <= p_room order by f.n;
     else
-        v_entity := array(select id from unnest(p_found) where n <= p_room / 24);
         v_mention := array(select m.id from unnest(p_scope.m_id, p_scope.m_entity) as m (id, entity_id)
                            where entity_id in (select unnest(v_entity)));
         return query
         with line as materialized (
             select f.n, f.id, e.name, coalesce(e.type, ''), coalesce(d.description, ''),
-                   (line_bytes(array[e.name, e.type]) - 40 + coalesce(d.tokens, 0))::integer as tokens, f.score, f.why
-            from unnest(p_found) f join name_entities(v_entity, v_mention) e using (id)
+                   (line_bytes(array[e.name, e.type]) - 40 + coalesce(d.tokens, 0))::integer as tokens
+            from unnest(v_entity) with ordinality as f (id, n) join name_entities(v_entity, v_mention) e using (id)
             left join describe('entity', v_entity, v_mention) d on d.owner = f.id
         )
         select (line).* from (select line, sum(line.tokens) over (order by line.n) as total from line) running
         where total <= p_room order by (line).n;
     end if;
 end $f$;
-comment on function entity_rows(found[], integer, scope) is
+comment on function entity_rows(bigint[], integer, scope) is
     'What is told of entities, in their order, as many as there is room for tokens';
 
-create or replace function relation_rows(p_found found[], p_room integer, p_scope scope)
+create or replace function relation_rows(p_relation bigint[], p_room integer, p_scope scope)
 returns table (
-    n bigint, id bigint, name text, target text, keywords text[], description text, weight real, tokens integer,
-    score real, why text)
+    n bigint, id bigint, name text, target text, keywords text[], description text, weight real, tokens integer)
 language plpgsql stable rows 100
 set search_path from current
 as $f$
 #variable_conflict use_column
 declare
-    v_relation bigint[];
+    v_relation constant bigint[] := p_relation[:p_room / 24];
     v_fact bigint[];
     v_end bigint[];
     v_mention bigint[];
@@ -386,14 +382,12 @@ begin
     if p_scope.chunk is null then
         return query
         select f.n, r.id, least(s.name collate "C", t.name collate "C"),
-               greatest(s.name collate "C", t.name collate "C"),
-               r.keywords, r.description, r.weight, r.tokens, f.score, f.why
-        from (select u.*, sum(r.tokens) over (order by u.n) as total
-              from unnest(p_found) u join relation r using (id)) f
+               greatest(s.name collate "C", t.name collate "C"), r.keywords, r.description, r.weight, r.tokens
+        from (select u.n, u.id, sum(r.tokens) over (order by u.n) as total
+              from unnest(p_relation) with ordinality as u (id, n) join relation r using (id)) f
         join relation r using (id) join entity s on s.id = r.source join entity t on t.id = r.target
         where total <= p_room order by f.n;
     else
-        v_relation := array(select id from unnest(p_found) where n <= p_room / 24);
         v_fact := array(select f.id from unnest(p_scope.f_id, p_scope.f_relation) as f (id, relation_id)
                         where relation_id in (select unnest(v_relation)));
         v_end := array(select unnest(array[e.source, e.target])
@@ -406,13 +400,11 @@ begin
             select id, name from name_entities(v_end, v_mention)
         ), line as materialized (
             select f.n, f.id, least(s.name collate "C", t.name collate "C"),
-                   greatest(s.name collate "C", t.name collate "C"),
-                   coalesce(k.keywords, '{}'), d.description, e.weight::real,
-                   (line_bytes(array[s.name, t.name]) - 40 + d.tokens)::integer as tokens, f.score, f.why
-            from unnest(p_found) f
+                   greatest(s.name collate "C", t.name collate "C"), coalesce(k.keywords, '{}'), d.description,
+                   e.weight::real, (line_bytes(array[s.name, t.name]) - 40 + d.tokens)::integer as tokens
+            from unnest(v_relation) with ordinality as f (id, n)
             join unnest(p_scope.e_relation, p_scope.e_source, p_scope.e_target, p_scope.e_weight)
-                 as e (id, source, target, weight)
-                 using (id)
+                 as e (id, source, target, weight) using (id)
             join describe('relation', v_relation, v_fact) d on d.owner = f.id
             left join relation_keywords(v_relation, v_fact) k on k.relation_id = f.id
             join end_name s on s.id = e.source join end_name t on t.id = e.target
@@ -421,6 +413,6 @@ begin
         where total <= p_room order by (line).n;
     end if;
 end $f$;
-comment on function relation_rows(found[], integer, scope) is
+comment on function relation_rows(bigint[], integer, scope) is
     'What is told of relations, in their order, as many as there is room for tokens; name and target are their ends '
     'in the order of "C"';

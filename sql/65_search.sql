@@ -9,23 +9,32 @@
 -- of the cap each, 2 at least; the entities walked to follow the others, 4 * p_top_k at most (there: none); relations
 -- are told apart by their ends in any order, 1,000 at most.
 create or replace function find_graph(p_asked asked, p_scope scope)
-returns setof found
+returns table (
+    layer text, n bigint, id bigint, name text, type text, target text, keywords text[], body text, weight real,
+    tokens integer, score real, why text)
 language plpgsql stable rows 200
 set search_path from current
 set jit = off
 as $f$
 #variable_conflict use_column
 declare
-    v_seed bigint[] := '{}';    -- entities in their order, with their nearness and channels
+    v_seed bigint[];            -- entities in their order, with their nearness and channels
     v_cos double precision[];
     v_why text[];
-    v_from bigint[];            -- where a hop starts, and from which seed it came
+    v_from bigint[];            -- where the next hop starts, and from which seed it came
     v_origin bigint[];
-    v_relation bigint[] := '{}';  -- what the walk met, row by row
+    v_relation bigint[] := '{}';  -- what the hops before it met, row by row
     v_other bigint[] := '{}';
     v_depth integer[] := '{}';
     v_j bigint[] := '{}';
     v_n bigint[] := '{}';
+    v_cap constant integer := least(p_asked.degree_cap, 1000);
+    v_cap_of constant integer[] :=  -- of each hop
+        array[v_cap, least(v_cap, greatest(2, v_cap >> 2)), least(v_cap, greatest(2, v_cap >> 4))];
+    v_entity bigint[];
+    v_score real[];
+    v_relation_score real[];
+    v_relation_why text[];
 begin
     if p_asked.mode <> 'global' then
         select array_agg(entity_id order by n), array_agg(cos order by n), array_agg(why order by n)
@@ -47,27 +56,24 @@ begin
         ) seeds;
         v_from := v_seed;
         v_origin := array(select generate_series(1, cardinality(v_seed)));
-        for v_hop in 1..case when v_seed is null then 0 else p_asked.hops end loop
+        for v_hop in 1..p_asked.hops - 1 loop
             select v_relation || array_agg(relation_id), v_other || array_agg(other_id), v_depth || array_agg(v_hop),
                    v_j || array_agg(j), v_n || array_agg(v_origin[n])
             into v_relation, v_other, v_depth, v_j, v_n
-            from edges_of(
-                v_from,
-                case v_hop when 1 then least(p_asked.degree_cap, 1000)
-                else least(p_asked.degree_cap, greatest(2, least(p_asked.degree_cap, 1000) >> (2 * (v_hop - 1)))) end,
-                p_scope);
-            exit when v_hop = p_asked.hops;
+            from edges_of(v_from, v_cap_of[v_hop], p_scope);
             select array_agg(other_id), array_agg(n) into v_from, v_origin
             from (select distinct other_id, n from unnest(v_other, v_depth, v_j, v_n) as w (other_id, depth, j, n)
                   where depth = v_hop and j <= 8) onward;
         end loop;
     end if;
 
-    return query
     with seed as (
         select * from unnest(v_seed, v_cos, v_why) with ordinality as s (id, cos, why, n)
     ), walk as materialized (
-        select * from unnest(v_relation, v_other, v_depth, v_j, v_n) as w (relation_id, other_id, depth, j, n)
+        select relation_id, other_id, p_asked.hops as depth, j, v_origin[n] as n
+        from edges_of(v_from, v_cap_of[p_asked.hops], p_scope)
+        union all
+        select * from unnest(v_relation, v_other, v_depth, v_j, v_n)
     ), global_relation as materialized (
         select * from near_relations(p_asked, p_scope) where p_asked.mode <> 'local'
     ), ends as (
@@ -90,16 +96,30 @@ begin
         from walk group by relation_id
         union all
         select relation_id, n * 2 + 1, cos, why from global_relation
+    ), entities as (
+        select id, min(place) as place, max(cos)::real as score, string_agg(distinct why, '+') as why
+        from entity_place group by id order by place, id
+    ), relations as (
+        select id, min(place) as place, max(cos)::real as score, string_agg(distinct why, '+') as why
+        from relation_place group by id order by place, id limit 1000
     )
-    select 'entity', row_number() over (order by min(place), id), id, max(cos)::real, string_agg(distinct why, '+')
-    from entity_place group by id
-    union all
-    (select 'relation', row_number() over (order by min(place), id), id, max(cos)::real, string_agg(distinct why, '+')
-     from relation_place group by id order by 2 limit 1000);
+    select e.ids, e.scores, e.whys, r.ids, r.scores, r.whys
+    into v_entity, v_score, v_why, v_relation, v_relation_score, v_relation_why
+    from (select array_agg(id) as ids, array_agg(score) as scores, array_agg(why) as whys from entities) e,
+         (select array_agg(id) as ids, array_agg(score) as scores, array_agg(why) as whys from relations) r;
+
+    return query
+    select 'entity', n, id, name, type, null, null::text[], description, null::real, tokens, v_score[n], v_why[n]
+    from entity_rows(v_entity, p_asked.entity_tokens, p_scope);
+    return query
+    select 'relation', n, id, name, null, target, keywords, description, weight, tokens, v_relation_score[n],
+           v_relation_why[n]
+    from relation_rows(v_relation, p_asked.relation_tokens, p_scope);
 end $f$;
 comment on function find_graph(asked, scope) is
-    'Entities and relations for the vectors and names of a question, best first. Other than LightRAG, at most '
-    'degree_cap edges of an entity are read, by weight, and taken in turn over the seeds; neighbours follow the seeds';
+    'Entities and relations for the vectors and names of a question, best first, within token budgets. Other than '
+    'LightRAG, at most degree_cap edges of an entity are read, by weight, and taken in turn over the seeds; neighbours '
+    'follow the seeds';
 
 create type recipe as (
     iterations integer, passages double precision, names double precision, support double precision,
@@ -458,8 +478,6 @@ declare
     v_asked asked;
     v_scope scope;
     v_chunk bigint[];
-    v_near_entity found[];
-    v_near_relation found[];
     v_entity bigint[] := '{}';      -- that fit the budget
     v_relation bigint[] := '{}';
     v_tokens bigint := 0;
@@ -491,6 +509,8 @@ begin
     v_asked.lexical := p_lexical;
     v_asked.nearness := p_nearness;
     v_asked.most := p_chunk_top_k;
+    v_asked.entity_tokens := floor(v_share * p_entity_tokens);
+    v_asked.relation_tokens := floor(v_share * p_relation_tokens);
     if p_filter <> '{}' then
         -- until the end of this function, whose header sets it
         perform set_config('plan_cache_mode', 'force_custom_plan', true);
@@ -504,24 +524,16 @@ begin
     end if;
 
     if p_mode <> 'naive' then
-        select array_agg(f order by f.n) filter (where f.layer = 'entity'),
-               array_agg(f order by f.n) filter (where f.layer = 'relation')
-        into v_near_entity, v_near_relation from find_graph(v_asked, v_scope) f;
-        for layer, rank, id, name, type, body, tokens, score, why in
-            select 'entity', * from entity_rows(v_near_entity, floor(v_share * p_entity_tokens)::integer, v_scope)
+        for layer, rank, id, name, type, target, keywords, body, weight, tokens, score, why in
+            select * from find_graph(v_asked, v_scope)
         loop
             return next;
-            v_entity := v_entity || id;
             v_tokens := v_tokens + tokens;
-        end loop;
-        type := null;
-        for layer, rank, id, name, target, keywords, body, weight, tokens, score, why in
-            select 'relation', *
-            from relation_rows(v_near_relation, floor(v_share * p_relation_tokens)::integer, v_scope)
-        loop
-            return next;
-            v_relation := v_relation || id;
-            v_tokens := v_tokens + tokens;
+            if layer = 'entity' then
+                v_entity := v_entity || id;
+            else
+                v_relation := v_relation || id;
+            end if;
         end loop;
     end if;
     return query
