@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from pgrag.version import __version__
+
 __all__ = ["Document", "Filter", "Keywords", "Mode", "PgRAG", "PgragError", "Settings", "__version__"]
 
 if TYPE_CHECKING:

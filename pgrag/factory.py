@@ -145,7 +145,7 @@ class Models:
             self._gateway,
             model,
             tokenizer,
-            min_notes=self._settings.summary_fragments,
+            min_fragments=self._settings.summary_fragments,
             min_tokens=self._settings.summary_above_tokens,
             max_tokens=self._settings.summary_tokens,
             context_tokens=self._settings.summary_context_tokens,
@@ -161,7 +161,7 @@ async def resolve_server(settings: Settings) -> Settings:
     return settings.model_copy(update={"dsn": SecretStr(dsn)})
 
 
-async def initialise(settings: Settings, embedder: Embedder | None = None) -> bool:
+async def initialise_workspace(settings: Settings, embedder: Embedder | None = None) -> bool:
     """Makes the workspace (schema, tables, code): True if it was made, False if it was there and fits.
 
     Raises DimensionError, WorkspaceError, MissingExtensionError, MissingRightError, DatabaseError.

@@ -17,7 +17,7 @@ from pgrag.config import Settings, load_settings
 from pgrag.database.pool import check_opening, open_pool, stored_dimension
 from pgrag.database.store import Store
 from pgrag.documents.custom_chunker import chunker_of
-from pgrag.documents.reading import Given, Source
+from pgrag.documents.reading import DocumentDefaults, Source
 from pgrag.errors import UsageError, WorkspaceError
 from pgrag.evaluate.drafting import DraftedQuestions, draft_questions
 from pgrag.evaluate.results import EvaluationReport, Question
@@ -25,13 +25,13 @@ from pgrag.evaluate.run import KS, Evaluator
 from pgrag.evaluate.run import Progress as EvaluationProgress
 from pgrag.evaluate.variants import grid, with_baseline
 from pgrag.evaluate.verdicts import check_pair, judged
-from pgrag.factory import Models, initialise, resolve_server
+from pgrag.factory import Models, initialise_workspace, resolve_server
 from pgrag.graph.estimate import Estimator
 from pgrag.graph.ingest import Ingestor, Progress
 from pgrag.graph.reembed import Reembedder
 from pgrag.graph.refresh import Refresher
 from pgrag.llm.prompts import RESPONSE_TYPE
-from pgrag.search.answer import Wishes
+from pgrag.search.answer import AnswerOptions
 from pgrag.search.filters import Filter
 from pgrag.search.searcher import AnswerStream, QueryOptions, Searcher, query_options
 from pgrag.text.folding import clean
@@ -130,8 +130,8 @@ class PgRAG:
         MissingExtraError, ModelError if the profiles cannot be embedded, and BudgetError at the setting max_cost;
         then, or when cancelled, it leaves a state that the same call takes up again.
         """
-        given = Given(labels, metadata or {}, published_at)
-        return await (await self._ingestor()).run(_listed(sources), given, progress=progress)
+        defaults = DocumentDefaults(labels, metadata or {}, published_at)
+        return await (await self._ingestor()).run(_listed(sources), defaults, progress=progress)
 
     async def estimate(
         self,
@@ -149,7 +149,7 @@ class PgRAG:
         exists = await stored_dimension(pool, self.settings) is not None
         store = await self._opened() if exists else None
         estimator = Estimator(self.settings, self._models, self._chunker, self._tokenizer, store)
-        return await estimator.run(_listed(sources), Given(labels, metadata or {}, published_at))
+        return await estimator.run(_listed(sources), DocumentDefaults(labels, metadata or {}, published_at))
 
     async def ingest_texts(
         self,
@@ -257,10 +257,10 @@ class PgRAG:
         Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError, BudgetError.
         """
         chosen = self._options(mode, options, filter)
-        wishes = _wishes(response_type, user_prompt, conversation_history)
+        answer_options = _answer_options(response_type, user_prompt, conversation_history)
         searcher = await self._searcher()
         return await searcher.query(
-            question, chosen, keywords, wishes, only_context=only_context, only_prompt=only_prompt
+            question, chosen, keywords, answer_options, only_context=only_context, only_prompt=only_prompt
         )
 
     async def stream(
@@ -278,8 +278,8 @@ class PgRAG:
     ) -> AnswerStream:
         """As `query`, with the answer in pieces: `async for piece in await rag.stream(...)`."""
         chosen = self._options(mode, options, filter)
-        wishes = _wishes(response_type, user_prompt, conversation_history)
-        return await (await self._searcher()).stream(question, chosen, keywords, wishes)
+        answer_options = _answer_options(response_type, user_prompt, conversation_history)
+        return await (await self._searcher()).stream(question, chosen, keywords, answer_options)
 
     async def retrieve(
         self,
@@ -330,7 +330,8 @@ class PgRAG:
         )  # fmt: skip
         report = await evaluator.run(
             questions, variants, name=name or self.settings.workspace, ks=ks, answers=answers or judge is not None,
-            wishes=Wishes(response_type), baseline=base, filter=filter, concurrency=concurrency, progress=progress,
+            answer_options=AnswerOptions(response_type), baseline=base, filter=filter, concurrency=concurrency,
+            progress=progress,
         )  # fmt: skip
         if judge is None or llm is None or "stopped" in report.settings:
             return report
@@ -386,7 +387,7 @@ class PgRAG:
         except WorkspaceError:
             if self._given_pool is not None:  # a dsn from the environment may be another database
                 raise
-            await initialise(self.settings, await self._models.embedder())
+            await initialise_workspace(self.settings, await self._models.embedder())
             if self._pool is not None:  # its connections were made before there was a type of vectors
                 await self._pool.expire_connections()
             store = await self._opened()
@@ -432,7 +433,7 @@ def _listed(sources: Iterable[Source] | Source) -> Iterable[Source]:
     return [sources] if isinstance(sources, str | Path | Document) else sources
 
 
-def _wishes(response_type: str, user_prompt: str, history: Sequence[Mapping[str, str]]) -> Wishes:
+def _answer_options(response_type: str, user_prompt: str, history: Sequence[Mapping[str, str]]) -> AnswerOptions:
     if isinstance(history, str) or not all(isinstance(turn, Mapping) for turn in history):
         raise UsageError('conversation_history is a list of turns: {"role": "user" or "assistant", "content": "..."}')
-    return Wishes(response_type, user_prompt, tuple(dict(turn) for turn in history))
+    return AnswerOptions(response_type, user_prompt, tuple(dict(turn) for turn in history))

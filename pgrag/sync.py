@@ -12,10 +12,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from anyio import ClosedResourceError, EndOfStream, create_memory_object_stream
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-import pgrag.search.searcher
 from pgrag import rag as asynchronous
 from pgrag.config import Settings
 from pgrag.errors import UsageError
+from pgrag.search.searcher import AnswerStream
 from pgrag.types import ChunkerFunction, Embedder, Extractor, KeywordExtractor, QueryResult, Reference, Retrieval
 
 P = ParamSpec("P")
@@ -35,12 +35,12 @@ def _blocking(
 
 
 def _streaming(
-    method: Callable[Concatenate[asynchronous.PgRAG, P], Awaitable[pgrag.search.searcher.AnswerStream]],
-) -> Callable[Concatenate[PgRAG, P], AnswerStream]:
+    method: Callable[Concatenate[asynchronous.PgRAG, P], Awaitable[AnswerStream]],
+) -> Callable[Concatenate[PgRAG, P], BlockingAnswerStream]:
     """The same for the method that streams."""
 
-    def call(self: PgRAG, /, *args: P.args, **kwargs: P.kwargs) -> AnswerStream:
-        return AnswerStream(self, self._wait(functools.partial(method, self._rag, *args, **kwargs)))
+    def call(self: PgRAG, /, *args: P.args, **kwargs: P.kwargs) -> BlockingAnswerStream:
+        return BlockingAnswerStream(self, self._wait(functools.partial(method, self._rag, *args, **kwargs)))
 
     functools.update_wrapper(call, method)
     call.__doc__ = "As `query`, with the answer in pieces: `for piece in rag.stream(...)`."
@@ -132,10 +132,10 @@ class PgRAG:
             raise
 
 
-class AnswerStream:
+class BlockingAnswerStream:
     """An answer in pieces: iterate over it, once. What was found is there at once, `result` after the last piece."""
 
-    def __init__(self, rag: PgRAG, answer: pgrag.search.searcher.AnswerStream) -> None:
+    def __init__(self, rag: PgRAG, answer: AnswerStream) -> None:
         self._rag = rag
         self._answer = answer
 

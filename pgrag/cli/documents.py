@@ -60,9 +60,9 @@ def init(session: Session) -> None:
 
     settings = session.settings()
     limit_blas_threads()  # before anything imports numpy
-    from pgrag.factory import initialise
+    from pgrag.factory import initialise_workspace
 
-    created = asyncio.run(initialise(settings))
+    created = asyncio.run(initialise_workspace(settings))
     if session.json:
         emit_json({"workspace": settings.workspace, "schema": settings.schema_name, "created": created})
     elif created:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pgrag.cli.evaluation_tables import print_report, searches_progress
 from pgrag.cli.ingest import LLMModel, MaxCost, Progress, failure_line, within_budget
 from pgrag.cli.output import amount, emit, emit_json, note
 from pgrag.cli.progress import ingest_progress
-from pgrag.cli.report import print_report, searches_progress
 from pgrag.cli.session import Session, takes_session
 from pgrag.errors import ExitCode, UsageError
 from pgrag.types import Mode
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pgrag.types import IngestReport
 
 GRID, QUESTIONS, REPORT = "What is compared", "Questions", "Report"
-MOST_PASSAGES = 200  # that a search can return
+MOST_CHUNKS = 200  # that a search can return
 _SHARES = ("mrr", "ndcg", "precision", "exact_match", "f1")
 
 _EPILOG = """[bold]Examples[/bold]
@@ -190,8 +190,8 @@ def evaluate(
 
 def _ks(given: str) -> tuple[int, ...]:
     parts = [part.strip() for part in given.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= MOST_PASSAGES for part in parts):
-        raise UsageError(f"--k {given!r}: write numbers from 1 to {MOST_PASSAGES} with commas between, as 2,5,10")
+    if not all(part.isdecimal() and 1 <= int(part) <= MOST_CHUNKS for part in parts):
+        raise UsageError(f"--k {given!r}: write numbers from 1 to {MOST_CHUNKS} with commas between, as 2,5,10")
     return tuple(sorted(set(map(int, parts))))
 
 

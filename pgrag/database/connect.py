@@ -61,13 +61,13 @@ def pgrag_errors(place: str = "") -> Iterator[None]:
         yield
     except DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
-            raise translate(error.orig, place, error.statement or "") from error
+            raise from_psycopg(error.orig, place, error.statement or "") from error
         raise DatabaseError(_one_line(error)) from error
     except psycopg.Error as error:
-        raise translate(error, place) from error
+        raise from_psycopg(error, place) from error
 
 
-def translate(error: psycopg.Error, place: str = "", statement: str = "") -> PgragError:
+def from_psycopg(error: psycopg.Error, place: str = "", statement: str = "") -> PgragError:
     """The pgrag error for an error of the driver."""
     start = f"{place}: " if place else ""
     message = error.diag.message_primary or _one_line(error)

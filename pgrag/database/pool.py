@@ -42,7 +42,7 @@ def quoted(identifier: str) -> str:
     return sql.Identifier(identifier).as_string(None)
 
 
-def translate(error: BaseException, settings: Settings) -> PgragError:
+def from_asyncpg(error: BaseException, settings: Settings) -> PgragError:
     """The pgrag error for an error of the driver."""
     where = f"workspace {settings.workspace}"
     if not isinstance(error, asyncpg.PostgresError):
@@ -205,7 +205,7 @@ async def check_opening(pool: asyncpg.Pool, settings: Settings, embedder: Embedd
 
 def _cannot_connect(error: BaseException, settings: Settings) -> PgragError:
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, UNREACHABLE):
-        return translate(error, settings)
+        return from_asyncpg(error, settings)
     where = describe(settings.dsn.get_secret_value()) if settings.dsn else "the database"
     reason = " ".join(str(error).split()) or type(error).__name__
     return DatabaseError(f"cannot connect to {where}: {reason}")

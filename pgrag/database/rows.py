@@ -134,8 +134,8 @@ class StaleRelation:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
-    """What a summary is made of: the last one, new notes from old to new, and the ids behind them all."""
+class Fragments:
+    """What a summary is made of: the last one, new fragments from old to new, and the ids behind them all."""
 
     id: int
     summary: str | None

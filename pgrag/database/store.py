@@ -19,14 +19,14 @@ import numpy as np
 from pgvector import HalfVector
 
 from pgrag.config import Settings
-from pgrag.database.pool import fetch, quoted, translate
+from pgrag.database.pool import fetch, from_asyncpg, quoted
 from pgrag.database.rows import (
     ChunkResult,
     ClaimedChunk,
     Columns,
     DocumentState,
+    Fragments,
     NewDocument,
-    Notes,
     StaleEntity,
     StaleRelation,
     StoredDocument,
@@ -241,12 +241,12 @@ class Store:
         )  # fmt: skip
         return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
 
-    async def stale_notes(self, kind: StaleKind, ids: Sequence[int]) -> list[Notes]:
+    async def stale_notes(self, kind: StaleKind, ids: Sequence[int]) -> list[Fragments]:
         """What a summary of each of these is made of, where there are new notes, and all may be enough for one."""
         s = self._settings
         limits = s.description_fragments, s.summary_fragments, s.summary_above_tokens
         rows = await self._call("stale_notes", kind, list(ids), *limits)
-        return [Notes(**dict(row)) for row in rows]
+        return [Fragments(**dict(row)) for row in rows]
 
     async def finish_stale(
         self,
@@ -396,11 +396,11 @@ class Store:
                 return await fetch(self._pool, query, arguments, seconds)
             except RETRIED as error:
                 if attempt == ATTEMPTS:
-                    raise translate(error, self._settings) from error
+                    raise from_asyncpg(error, self._settings) from error
                 logger.info("repeating a statement after %s", type(error).__name__)
                 await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter
             except (asyncpg.PostgresError, OSError) as error:
-                raise translate(error, self._settings) from error
+                raise from_asyncpg(error, self._settings) from error
         raise AssertionError("unreachable")
 
 

@@ -24,7 +24,7 @@ Source = str | Path | Document
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DocumentDefaults:
     """What every document of one call gets: `labels` besides its own, the others where it says nothing itself."""
 
     labels: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Batch:
         return [document.uri for document, _ in self.documents]
 
 
-def read(sources: Iterable[Source], given: Given) -> Iterator[Batch]:
+def read(sources: Iterable[Source], defaults: DocumentDefaults) -> Iterator[Batch]:
     """Batches of bounded size: the next is read when it is asked for (blocking: reads files)."""
     seen: set[str] = set()
     batch = Batch()
@@ -54,7 +54,7 @@ def read(sources: Iterable[Source], given: Given) -> Iterator[Batch]:
     for item in _items(sources):
         if isinstance(item, Document):
             characters += len(item.body)
-            _add(batch, _cleaned(item, given), seen)
+            _add(batch, _cleaned(item, defaults), seen)
         elif isinstance(item, DocumentFailure):
             batch.failures.append(item)
         else:
@@ -107,7 +107,7 @@ def _items(sources: Iterable[Source]) -> Iterator[Document | DocumentFailure | S
             yield from load(source)
 
 
-def _cleaned(document: Document, given: Given) -> Document:
+def _cleaned(document: Document, defaults: DocumentDefaults) -> Document:
     """Without what PostgreSQL cannot store, before spans are counted."""
     return replace(
         document,
@@ -115,7 +115,7 @@ def _cleaned(document: Document, given: Given) -> Document:
         body=clean(document.body),
         title=clean(document.title),
         mime=clean(document.mime),
-        metadata={**given.metadata, **document.metadata},
-        labels=tuple(dict.fromkeys((*document.labels, *given.labels))),
-        published_at=document.published_at or given.published_at,
+        metadata={**defaults.metadata, **document.metadata},
+        labels=tuple(dict.fromkeys((*document.labels, *defaults.labels))),
+        published_at=document.published_at or defaults.published_at,
     )

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pgrag.embedding.e5_tokenizer import Cursor, Tokenizer
+from pgrag.embedding.e5_tokenizer import Cursor, UnigramTokenizer
 from pgrag.errors import MissingExtraError, ModelError
 
 Floats = NDArray[np.float32]
@@ -88,7 +88,7 @@ class E5:
         cursor.values("4sI")
         self.dimension, layers, self._heads, _, _, positions, _, self._epsilon, _ = cursor.values("7ifi")
         self._window = positions - 2  # positions also hold the start and end marks
-        self._tokenizer = Tokenizer(cursor)
+        self._tokenizer = UnigramTokenizer(cursor)
         self._load(cursor, layers)
 
     def _load(self, cursor: Cursor, layers: int) -> None:

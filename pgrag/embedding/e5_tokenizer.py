@@ -38,7 +38,7 @@ class Cursor:
         return found
 
 
-class Tokenizer:
+class UnigramTokenizer:
     """SentencePiece unigram as XLM-RoBERTa uses it.
 
     No piece holds the space marker past its first character, so going word by word is exact. NUL and

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import stdev
 
 from pgrag.evaluate import metrics
-from pgrag.evaluate.report import OVERALL, count, headline_k, kind_title, kinds, milliseconds, rows_of, share
+from pgrag.evaluate.presentation import OVERALL, count, headline_k, kind_title, kinds, milliseconds, rows_of, share
 from pgrag.evaluate.results import FEWEST_TO_TELL, Estimate, EvaluationReport, Row, Verdict
 
 MANY = 10

@@ -15,7 +15,7 @@ from typing import Any
 from pgrag.database.store import Store
 from pgrag.errors import ModelError, UsageError
 from pgrag.evaluate.calls import PURPOSE, each
-from pgrag.evaluate.drafts import UNREADABLE, Draft, Passage, folded, read_draft
+from pgrag.evaluate.drafts import UNREADABLE, Draft, DrawnChunk, loosened, read_draft
 from pgrag.evaluate.results import Kind, Question
 from pgrag.llm import prompts
 from pgrag.llm.gateway import Gateway
@@ -82,7 +82,7 @@ class _Draw:
     """Passages that go together, the subject they share, and the questions made from them so far."""
 
     subject: str
-    passages: tuple[Passage, ...]
+    chunks: tuple[DrawnChunk, ...]
     asked: list[str] = field(default_factory=list)
 
 
@@ -104,13 +104,13 @@ class _Stock:
 async def _draws(store: Store, kind: Kind, seed: str, limit: int) -> list[_Draw]:
     """What can be drawn for a kind, each set of passages once."""
     subjects: dict[int, str] = {}
-    passages: dict[int, list[Passage]] = {}
+    drawn: dict[int, list[DrawnChunk]] = {}
     for row in await store.draw_passages(kind.value, f"{kind.value}:{seed}", limit):
         subjects[row["draw"]] = row["subject"]
-        passages.setdefault(row["draw"], []).append(
-            Passage(row["chunk_id"], row["uri"], row["ordinal"], tuple(row["headings"]), row["body"])
+        drawn.setdefault(row["draw"], []).append(
+            DrawnChunk(row["chunk_id"], row["uri"], row["ordinal"], tuple(row["headings"]), row["body"])
         )
-    draws = {frozenset(p.chunk_id for p in found): (subjects[n], tuple(found)) for n, found in passages.items()}
+    draws = {frozenset(p.chunk_id for p in found): (subjects[n], tuple(found)) for n, found in drawn.items()}
     return [_Draw(subject, found) for subject, found in draws.values()]
 
 
@@ -166,10 +166,10 @@ class _Drafting:
 
     async def _ask(self, job: tuple[_Stock, _Draw]) -> Draft:
         stock, draw = job
-        texts = [passage.text for passage in draw.passages]
+        texts = [chunk.text for chunk in draw.chunks]
 
         def read(result: ChatResult) -> Draft:
-            return read_draft(result.text, stock.kind, draw.passages, truncated=result.truncated)
+            return read_draft(result.text, stock.kind, draw.chunks, truncated=result.truncated)
 
         result = await self._gateway.chat(
             PURPOSE,
@@ -182,7 +182,7 @@ class _Drafting:
             ),
             model=self._model,
             schema=prompts.schema("draft"),
-            chunks=[passage.chunk_id for passage in draw.passages],
+            chunks=[chunk.chunk_id for chunk in draw.chunks],
             usable=lambda cached: read(cached).problem != UNREADABLE,
         )
         return read(result)
@@ -195,7 +195,7 @@ class _Drafting:
             return
         if draft.text:
             draw.asked.append(draft.text)
-        key = folded(draft.text)
+        key = loosened(draft.text)
         problem = draft.problem or ("question that was asked before" if key in self._seen else "")
         if problem:
             self._dropped[problem] += 1

@@ -14,10 +14,10 @@ from pgrag.llm.repair import mend
 from pgrag.text.folding import clean
 
 UNREADABLE = "answer that cannot be read"
-PASSAGES_NEEDED: Mapping[Kind, int] = {Kind.SINGLE_FACT: 1, Kind.MULTI_HOP: 2, Kind.AGGREGATION: 3, Kind.THEMATIC: 2}
+CHUNKS_NEEDED: Mapping[Kind, int] = {Kind.SINGLE_FACT: 1, Kind.MULTI_HOP: 2, Kind.AGGREGATION: 3, Kind.THEMATIC: 2}
 MAX_QUESTION = 500  # characters
 MAX_ANSWERS = 5
-MIN_EVIDENCE, MAX_EVIDENCE = 8, 1_000  # folded characters: less is found everywhere, more is no sentence
+MIN_EVIDENCE, MAX_EVIDENCE = 8, 1_000  # loosened characters: less is found everywhere, more is no sentence
 
 _OF_THE_TEXT = re.compile(
     r"\b(?:the|this|that|these|those|each|both|above|given|provided|following)\s+(?:\w+\s+)?"
@@ -35,7 +35,7 @@ _VARIANTS = str.maketrans(
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class DrawnChunk:
     """A chunk as it is shown: its headings, then its text."""
 
     chunk_id: int
@@ -60,7 +60,7 @@ class Draft:
     problem: str = ""
 
 
-def read_draft(answer: str, kind: Kind, passages: Sequence[Passage], *, truncated: bool = False) -> Draft:
+def read_draft(answer: str, kind: Kind, chunks: Sequence[DrawnChunk], *, truncated: bool = False) -> Draft:
     """The question in a model's answer; its evidence stands in a passage, spelled as there. Never raises."""
     values = [found.value for found in mend(clean(answer), truncated=truncated).values]
     objects = [item for value in values for item in (value if isinstance(value, list) else [value])]
@@ -70,29 +70,29 @@ def read_draft(answer: str, kind: Kind, passages: Sequence[Passage], *, truncate
     text = " ".join(drafted["question"].split())
     answers = _answers(drafted.get("answers", drafted.get("answer")))
     quoted = _quoted(drafted.get("evidence"))
-    problem = _question_problem(text, passages)
+    problem = _question_problem(text, chunks)
     if kind == Kind.NULL:
         return Draft(text, problem=problem or ("question that the passages answer" if answers or quoted else ""))
     gold: dict[Gold, None] = {}
     for number, sentence in quoted:
-        found, trouble = _find(number, sentence, passages)
+        found, trouble = _find(number, sentence, chunks)
         problem = problem or trouble
         if found is not None:
             gold[found] = None
     if not problem and not answers:
         problem = "question without an answer"
-    if not problem and len({(g.document, g.ordinal) for g in gold}) < PASSAGES_NEEDED[kind]:
+    if not problem and len({(g.document, g.ordinal) for g in gold}) < CHUNKS_NEEDED[kind]:
         problem = "evidence of too few passages"
     return Draft(text, answers, tuple(gold), problem)
 
 
-def folded(text: str) -> str:
+def loosened(text: str) -> str:
     """Without case, width, white space, invisible characters and the shape of quotes and dashes."""
-    return _folded(text)[0]
+    return _loosened(text)[0]
 
 
-def _folded(text: str) -> tuple[str, list[int]]:
-    """The folded characters, and the place in the text that each comes from."""
+def _loosened(text: str) -> tuple[str, list[int]]:
+    """The loosened characters, and the place in the text that each comes from."""
     characters: list[str] = []
     places: list[int] = []
     for place, written in enumerate(text):
@@ -103,38 +103,38 @@ def _folded(text: str) -> tuple[str, list[int]]:
     return "".join(characters), places
 
 
-def _question_problem(text: str, passages: Sequence[Passage]) -> str:
+def _question_problem(text: str, chunks: Sequence[DrawnChunk]) -> str:
     if not text:
         return "no question of the kind in the passages"
     if len(text) > MAX_QUESTION:
         return "question that is too long"
     if _OF_THE_TEXT.search(text):
         return "question that speaks of the text"
-    chinese = language_of("\n".join(passage.text for passage in passages)) == "zh"
+    chinese = language_of("\n".join(chunk.text for chunk in chunks)) == "zh"
     if (chinese and not _HAN.search(text)) or (not chinese and language_of(text) == "zh"):
         return "question in another language than the passages"
     return ""
 
 
-def _find(number: int | None, sentence: str, passages: Sequence[Passage]) -> tuple[Gold | None, str]:
+def _find(number: int | None, sentence: str, chunks: Sequence[DrawnChunk]) -> tuple[Gold | None, str]:
     """The place of a sentence, first looked for in the passage of that number (from 1)."""
-    wanted = folded(sentence[: 4 * MAX_EVIDENCE])
+    wanted = loosened(sentence[: 4 * MAX_EVIDENCE])
     if not MIN_EVIDENCE <= len(wanted) <= MAX_EVIDENCE:
         return None, "evidence that is no sentence"
-    for passage in sorted(passages, key=lambda passage: number is None or passage is not _numbered(number, passages)):
-        text, places = _folded(passage.body)
+    for chunk in sorted(chunks, key=lambda chunk: number is None or chunk is not _numbered(number, chunks)):
+        text, places = _loosened(chunk.body)
         if (start := text.find(wanted)) >= 0:
             begin, end = places[start], places[start + len(wanted) - 1] + 1
-            while begin and unicodedata.combining(passage.body[begin]):  # a mark belongs to the letter before it
+            while begin and unicodedata.combining(chunk.body[begin]):  # a mark belongs to the letter before it
                 begin -= 1
-            while passage.body[end : end + 1] and unicodedata.combining(passage.body[end]):
+            while chunk.body[end : end + 1] and unicodedata.combining(chunk.body[end]):
                 end += 1
-            return Gold(passage.uri, passage.ordinal, passage.body[begin:end]), ""
+            return Gold(chunk.uri, chunk.ordinal, chunk.body[begin:end]), ""
     return None, "evidence that no passage holds"
 
 
-def _numbered(number: int, passages: Sequence[Passage]) -> Passage | None:
-    return passages[number - 1] if 1 <= number <= len(passages) else None
+def _numbered(number: int, chunks: Sequence[DrawnChunk]) -> DrawnChunk | None:
+    return chunks[number - 1] if 1 <= number <= len(chunks) else None
 
 
 def _answers(value: Any) -> tuple[str, ...]:

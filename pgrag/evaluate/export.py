@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from pgrag.evaluate.conclusions import Conclusion, conclusions, sentence
-from pgrag.evaluate.report import variants
+from pgrag.evaluate.presentation import variants
 from pgrag.evaluate.results import EvaluationReport, Row
 
 FORMAT = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pgrag.errors import UsageError
-from pgrag.evaluate.matching import folded
+from pgrag.evaluate.matching import compact
 from pgrag.evaluate.questions import (
     amount,
     answers_of,
@@ -170,7 +170,7 @@ def _corpus(file: Path, key: str, pool: str) -> tuple[tuple[Document, ...], list
 def _hipporag(directory: Path, name: str) -> EvaluationSet:
     file = directory / f"{name}{CORPUS}"
     passages = dict.fromkeys(_passages(_json(file), str(file)))
-    by_text = {(folded(title), folded(text)): f"{name}-{n:05}" for n, (title, text) in enumerate(passages)}
+    by_text = {(compact(title), compact(text)): f"{name}-{n:05}" for n, (title, text) in enumerate(passages)}
     by_title: dict[str, set[str]] = defaultdict(set)
     for (title, _), uri in by_text.items():
         by_title[title].add(uri)
@@ -253,7 +253,7 @@ def _needed(row: Mapping[str, Any], place: str) -> list[tuple[str, str]]:
 
 def _known(passage: tuple[str, str], by_text: Mapping[tuple[str, str], str], by_title: Mapping[str, set[str]]) -> str:
     """The uri of a passage: that of its title and text, else of its title where only one has it, else none's."""
-    title, text = map(folded, passage)
+    title, text = map(compact, passage)
     alike = by_title.get(title, set())
     return by_text.get((title, text)) or (next(iter(alike)) if len(alike) == 1 else f"not in the corpus: {passage[0]}")
 

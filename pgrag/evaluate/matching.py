@@ -75,7 +75,7 @@ def missing_documents(gold: Iterable[Gold], uris: Iterable[str]) -> list[str]:
     return list(named.values())
 
 
-def folded(text: str) -> str:
+def compact(text: str) -> str:
     """The text without white space and without differences of case and width (NFKC)."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
@@ -88,8 +88,8 @@ def _held(gold: Gold, able: Sequence[tuple[int, RetrievedChunk]]) -> tuple[int |
     """The rank at which a gold is found, and the ranks that hold it."""
     if not gold.text:
         return (able[0][0] if able else None), {rank for rank, _ in able}
-    sought = folded(gold.text)
-    alone = {rank for rank, chunk in able if sought in folded(chunk.body)}
+    sought = compact(gold.text)
+    alone = {rank for rank, chunk in able if sought in compact(chunk.body)}
     for count in range(1, len(able) + 1):
         rank, newest = able[count - 1]
         if rank in alone:
@@ -106,14 +106,14 @@ def _touch(one: RetrievedChunk, other: RetrievedChunk) -> bool:
 
 
 def _holds(sought: str, chunks: Iterable[RetrievedChunk]) -> bool:
-    """Whether a stretch of text that these chunks of one document make holds the folded text."""
+    """Whether a stretch of text that these chunks of one document make holds the compact text."""
     stretch, end = "", -1
     for chunk in sorted(chunks, key=lambda c: (c.start, c.end)):
         if chunk.start > end:
-            if sought in folded(stretch):
+            if sought in compact(stretch):
                 return True
             stretch, end = chunk.body, chunk.end
         elif chunk.end > end:
             stretch += chunk.body[end - chunk.start :]
             end = chunk.end
-    return sought in folded(stretch)
+    return sought in compact(stretch)

@@ -13,7 +13,7 @@ from typing import Any
 from pgrag.evaluate.conclusions import in_words
 from pgrag.evaluate.matching import by_document
 from pgrag.evaluate.plots import Interval, Series, curves, escaped, forest, scatter
-from pgrag.evaluate.report import (
+from pgrag.evaluate.presentation import (
     Metric,
     count,
     dollars,

@@ -23,7 +23,7 @@ from pgrag.evaluate.variants import with_baseline
 from pgrag.extraction.keyless.extractor import KeylessKeywords
 from pgrag.llm import litellm_models
 from pgrag.llm.spending import Bills
-from pgrag.search.answer import DEFAULT_WISHES, Answerer, LLMAnswerer, Wishes
+from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, LLMAnswerer
 from pgrag.search.filters import Filter
 from pgrag.search.keywords import LLMKeywords
 from pgrag.search.searcher import QueryOptions, Searcher, query_options
@@ -87,7 +87,7 @@ class _Job:
     options: Mapping[str, QueryOptions]
     ks: tuple[int, ...]
     answers: bool
-    wishes: Wishes
+    answer_options: AnswerOptions
     progress: Progress | None
     waiting: Iterator[tuple[int, Question]]
     total: int
@@ -129,7 +129,7 @@ class Evaluator:
         name: str,
         ks: Sequence[int] = KS,
         answers: bool = False,
-        wishes: Wishes = DEFAULT_WISHES,
+        answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
         baseline: str = "",
         filter: Filter | None = None,
         concurrency: int = 4,
@@ -159,7 +159,7 @@ class Evaluator:
         )
         await self._load_models(questions[0].text, answers)
         waiting = iter(enumerate(questions))
-        job = _Job(variants, options, ks, answers, wishes, progress, waiting, len(questions))
+        job = _Job(variants, options, ks, answers, answer_options, progress, waiting, len(questions))
         tasks = [asyncio.create_task(self._work(job)) for _ in range(min(concurrency, len(questions)))]
         try:
             await asyncio.gather(*tasks)
@@ -269,7 +269,7 @@ class Evaluator:
         with self._tally() as bills:
             try:
                 if job.answers:
-                    result = await self._searcher.query(text, options, made.keywords, job.wishes)
+                    result = await self._searcher.query(text, options, made.keywords, job.answer_options)
                     retrieval, answer, seconds["answer"] = result.retrieval, result.answer, result.timings["answer"]
                 else:
                     retrieval = await self._searcher.retrieve(text, options, made.keywords)

@@ -12,7 +12,7 @@ from pgrag.evaluate.results import Variant
 from pgrag.search.searcher import query_options
 from pgrag.types import Mode
 
-PASSAGE_OPTIONS = ("chunk_top_k", "max_total_tokens")  # all that makes a difference where no graph is searched
+CHUNK_OPTIONS = ("chunk_top_k", "max_total_tokens")  # all that makes a difference where no graph is searched
 
 
 def grid(settings: Settings, modes: Sequence[Mode | str], options: Mapping[str, Sequence[Any]]) -> list[Variant]:
@@ -54,4 +54,4 @@ def with_baseline(settings: Settings, variants: Sequence[Variant], baseline: str
 
 
 def _matters(mode: Mode, option: str) -> bool:
-    return mode is not Mode.BYPASS and (mode is not Mode.NAIVE or option in PASSAGE_OPTIONS)
+    return mode is not Mode.BYPASS and (mode is not Mode.NAIVE or option in CHUNK_OPTIONS)

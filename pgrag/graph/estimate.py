@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from pgrag.config import Settings
 from pgrag.database.store import Store
-from pgrag.documents.reading import Batch, Given, Source, is_unchanged, read
+from pgrag.documents.reading import Batch, DocumentDefaults, Source, is_unchanged, read
 from pgrag.errors import DocumentError
 from pgrag.graph.ingest import EMPTY
 from pgrag.llm import prompts
@@ -89,10 +89,10 @@ class Estimator:
         self._llm = models.paid_extraction
         self._overheads: dict[prompts.Language, tuple[int, int]] = {}
 
-    async def run(self, sources: Iterable[Source], given: Given) -> IngestEstimate:
+    async def run(self, sources: Iterable[Source], defaults: DocumentDefaults) -> IngestEstimate:
         """The estimate. Raises DatabaseError, and ModelAccessError for a model that cannot be."""
         total = _Sum()
-        batches = read(sources, given)
+        batches = read(sources, defaults)
         while batch := await anyio.to_thread.run_sync(next, batches, None):
             await self._count(total, batch)
         return IngestEstimate(

@@ -21,7 +21,7 @@ import anyio.to_thread
 from pgrag.database.rows import ChunkResult, ClaimedChunk, NewChunk, NewDocument
 from pgrag.database.store import Store
 from pgrag.documents.loaders import SkippedFile
-from pgrag.documents.reading import Batch, Given, Source, is_unchanged, read
+from pgrag.documents.reading import Batch, DocumentDefaults, Source, is_unchanged, read
 from pgrag.embedding.check import embed_distinct
 from pgrag.errors import (
     BudgetError,
@@ -56,7 +56,7 @@ UNREADABLE_ATTEMPTS = 2
 PAUSES = (0.025, 1.0)  # seconds between looks at the queue: at first, at most
 PROGRESS_SECONDS = 0.5
 EMPTY = "is empty: there is nothing to ingest"
-NOTHING = Given()
+NO_DEFAULTS = DocumentDefaults()
 
 Progress = Callable[[IngestProgress], None]
 
@@ -119,7 +119,7 @@ class Ingestor:
         self._settings_digest = hashlib.sha256(f"{chunker.digest}\n{extractor.digest}".encode()).hexdigest()
 
     async def run(
-        self, sources: Iterable[Source], given: Given = NOTHING, *, progress: Progress | None = None
+        self, sources: Iterable[Source], defaults: DocumentDefaults = NO_DEFAULTS, *, progress: Progress | None = None
     ) -> IngestReport:
         """Ingests files, folders and documents; returns when all their chunks are extracted or have failed for good.
 
@@ -128,7 +128,7 @@ class Ingestor:
         model refuses everything, BudgetError at max_cost; what is done stays done.
         """
         run = _Run()
-        batches = read(sources, given)
+        batches = read(sources, defaults)
         while batch := await anyio.to_thread.run_sync(next, batches, None):
             await self._register(run, batch)
         await self._work_off(run, progress)

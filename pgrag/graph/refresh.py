@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from pgrag.database.rows import Notes, StaleEntity, StaleRelation
+from pgrag.database.rows import Fragments, StaleEntity, StaleRelation
 from pgrag.database.store import StaleKind, Store
 from pgrag.embedding.check import embed_distinct
 from pgrag.errors import DatabaseError, ModelAccessError, ModelError
@@ -32,7 +32,7 @@ T = TypeVar("T", StaleEntity, StaleRelation)
 class _Due(NamedTuple):
     """What is known of a subject, and the texts that its summary is made of."""
 
-    notes: Notes
+    fragments: Fragments
     texts: list[str]
 
 
@@ -113,17 +113,17 @@ class Refresher:
         return done
 
     async def _due(self, kind: StaleKind, stale: Sequence[StaleEntity | StaleRelation]) -> dict[int, _Due]:
-        """What is to be summarised, by id: where there are too many notes, or too long ones."""
+        """What is to be summarised, by id: where there are too many fragments, or too long ones."""
         if self._summariser is None:
             return {}
-        found = [
-            _Due(notes, [*([notes.summary] if notes.summary else []), *notes.notes])
-            for notes in await self._store.stale_notes(kind, [s.id for s in stale])
+        due = [
+            _Due(found, [*([found.summary] if found.summary else []), *found.notes])
+            for found in await self._store.stale_notes(kind, [s.id for s in stale])
         ]
-        return {d.notes.id: d for d in found if self._summariser.due(d.texts)}
+        return {d.fragments.id: d for d in due if self._summariser.due(d.texts)}
 
     async def _summaries(self, names: Mapping[int, str], due: Mapping[int, _Due]) -> tuple[dict[int, str], list[int]]:
-        """Summaries of those of `names` that are due, by id, and the ids of the notes they hold.
+        """Summaries of those of `names` that are due, by id, and the ids of the fragments they hold.
 
         One that fails is left out and only logged: a model's trouble with one subject holds up no other.
         """
@@ -131,17 +131,17 @@ class Refresher:
         if self._summariser is None or not asked:
             return {}, []
         written = await asyncio.gather(
-            *(self._summariser.summarise(names[d.notes.id], d.texts, d.notes.chunk_ids) for d in asked),
+            *(self._summariser.summarise(names[d.fragments.id], d.texts, d.fragments.chunk_ids) for d in asked),
             return_exceptions=True,  # the others are waited for: they are paid
         )
         summaries: dict[int, str] = {}
         noted: list[int] = []
-        for (notes, _), summary in zip(asked, written, strict=True):
+        for (fragments, _), summary in zip(asked, written, strict=True):
             if isinstance(summary, str):
-                summaries[notes.id] = summary
-                noted += notes.note_ids
+                summaries[fragments.id] = summary
+                noted += fragments.note_ids
             elif isinstance(summary, ModelError) and not isinstance(summary, ModelAccessError):
-                logger.warning("the notes on %s stand as they are until the next one: %s", names[notes.id], summary)
+                logger.warning("the notes on %s stand as they are until the next one: %s", names[fragments.id], summary)
             else:
                 raise summary
         return summaries, noted

@@ -13,7 +13,7 @@ from pgrag.text.tokens import Tokenizer
 
 
 class Summariser:
-    """Merges notes about one subject into a description of at most `max_tokens` tokens."""
+    """Merges fragments about one subject into a description of at most `max_tokens` tokens."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Summariser:
         model: str,
         tokenizer: Tokenizer,
         *,
-        min_notes: int = 8,
+        min_fragments: int = 8,
         min_tokens: int = 1200,
         max_tokens: int = 600,
         context_tokens: int = 12_000,
@@ -30,33 +30,33 @@ class Summariser:
         self._gateway = gateway
         self._model = model
         self._tokenizer = tokenizer
-        self._min_notes = min_notes
+        self._min_fragments = min_fragments
         self._min_tokens = min_tokens
         self._max_tokens = max_tokens
         self._context_tokens = context_tokens
         self._output_language = output_language
 
-    def due(self, notes: Sequence[str]) -> bool:
-        """Whether these notes are too many or too long to stand as they are."""
-        return len(notes) >= self._min_notes or sum(self._tokenizer.count_many(notes)) > self._min_tokens
+    def due(self, fragments: Sequence[str]) -> bool:
+        """Whether these fragments are too many or too long to stand as they are."""
+        return len(fragments) >= self._min_fragments or sum(self._tokenizer.count_many(fragments)) > self._min_tokens
 
-    async def summarise(self, subject: str, notes: Sequence[str], chunks: Sequence[int]) -> str:
-        """One description from notes, old to new; `chunks` are the ids of the chunks behind them.
+    async def summarise(self, subject: str, fragments: Sequence[str], chunks: Sequence[int]) -> str:
+        """One description from fragments, old to new; `chunks` are the ids of the chunks behind them.
 
         Notes beyond one context are summarised in groups, and the summaries again. Raises ModelError, BudgetError.
         """
-        remaining = list(notes)
+        remaining = list(fragments)
         while len(groups := self._groups(remaining)) > 1:
             remaining = [await self._once(subject, group, chunks) for group in groups]
         return await self._once(subject, remaining, chunks)
 
-    async def _once(self, subject: str, notes: Sequence[str], chunks: Sequence[int]) -> str:
-        if len(notes) == 1 and self._tokenizer.count(notes[0]) <= self._max_tokens:
-            return notes[0]
+    async def _once(self, subject: str, fragments: Sequence[str], chunks: Sequence[int]) -> str:
+        if len(fragments) == 1 and self._tokenizer.count(fragments[0]) <= self._max_tokens:
+            return fragments[0]
         messages = prompts.summary_messages(
             subject,
-            notes,
-            language=prompts.language_of("\n".join(notes)),
+            fragments,
+            language=prompts.language_of("\n".join(fragments)),
             max_tokens=self._max_tokens,
             output_language=self._output_language,
         )
@@ -78,12 +78,12 @@ class Summariser:
         end = self._tokenizer.prefix_end(summary, 2 * self._max_tokens)
         return summary[:end].rstrip()
 
-    def _groups(self, notes: Sequence[str]) -> list[list[str]]:
-        """Consecutive notes that fit one context; a note longer than that is cut. At least two notes a group."""
+    def _groups(self, fragments: Sequence[str]) -> list[list[str]]:
+        """Consecutive fragments that fit one context, at least two a group; one longer than that is cut."""
         groups: list[list[str]] = [[]]
         total = 0
-        for note in notes:
-            cut = note[: self._tokenizer.prefix_end(note, self._context_tokens // 2)]
+        for fragment in fragments:
+            cut = fragment[: self._tokenizer.prefix_end(fragment, self._context_tokens // 2)]
             size = self._tokenizer.count(cut)
             if len(groups[-1]) >= 2 and total + size > self._context_tokens:
                 groups.append([])

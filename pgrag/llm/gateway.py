@@ -20,7 +20,7 @@ from pgrag.llm.litellm_models import Model
 from pgrag.llm.replies import ChatResult, ChatStream, Reply, StreamReader, read_reply
 from pgrag.llm.requests import Options, Requests
 from pgrag.llm.retry import CallError
-from pgrag.llm.singleflight import Flights, finish
+from pgrag.llm.singleflight import SingleFlight, finish
 from pgrag.llm.spending import Usage
 from pgrag.text.folding import clean
 
@@ -93,7 +93,7 @@ class Gateway:
         self.settings = settings
         self.cache = cache
         self.requests = Requests(settings, sleep)
-        self._flights: Flights[ChatResult] = Flights()
+        self._single_flight: SingleFlight[ChatResult] = SingleFlight()
 
     @property
     def usage(self) -> Usage:
@@ -142,7 +142,7 @@ class Gateway:
             hit = await self._hit(key, model, usable) if use_cache and not known_new else None
             return hit or await self._ask(request, key)
 
-        result, own = await self._flights.join((key, use_cache), run)
+        result, own = await self._single_flight.join((key, use_cache), run)
         if not own or result.cached:
             self.requests.spending.add_cached()
             return replace(result, cached=True)

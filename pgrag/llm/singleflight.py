@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """Requests that are under way, by key, over all tasks, event loops and threads of the process."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class AnswerOptions:
     """How an answer shall be: `response_type` its form, `user_prompt` more instructions, `history` the turns before."""
 
     response_type: str = prompts.RESPONSE_TYPE
@@ -36,11 +36,11 @@ class Wishes:
     history: Sequence[prompts.Message] = ()
 
 
-DEFAULT_WISHES = Wishes()
+DEFAULT_ANSWER_OPTIONS = AnswerOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PreparedQuestion:
     """A question with all that its answer is made of; without vector and context where nothing is searched.
 
     `state` is that of the texts before the search, where answers are kept.
@@ -50,7 +50,7 @@ class Asked:
     vector: Vectors | None
     retrieval: Retrieval
     context: str | None
-    wishes: Wishes
+    answer_options: AnswerOptions
     prompt: Sequence[prompts.Message]
     state: str | None
 
@@ -65,16 +65,16 @@ class Answerer(Protocol):
     async def state(self) -> str | None:
         """Of the texts, where an answer is kept only as long as they stay the same."""
 
-    def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
+    def prompt(self, question: str, context: str | None, answer_options: AnswerOptions) -> list[prompts.Message]:
         """What a model is sent; empty where none is asked. Without a context: the question by itself."""
 
-    def overhead(self, question: str, wishes: Wishes) -> int:
+    def overhead(self, question: str, answer_options: AnswerOptions) -> int:
         """Tokens of the prompt without the context, at most."""
 
-    async def answer(self, asked: Asked) -> str:
+    async def answer(self, prepared: PreparedQuestion) -> str:
         """The answer; `[n]` cites the n-th passage."""
 
-    def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
+    def stream(self, prepared: PreparedQuestion) -> AsyncGenerator[str, None]:
         """The same in pieces."""
 
 
@@ -82,7 +82,7 @@ class QuotingAnswerer:
     """The answer without an LLM: the sentences nearest to the question, quoted, each with its citation."""
 
     label = "no LLM: sentences quoted from the passages"
-    passages = 4
+    chunks = 4
     sentences = 6
 
     def __init__(self, store: Store, tokenizer: Tokenizer) -> None:
@@ -92,27 +92,27 @@ class QuotingAnswerer:
     async def state(self) -> None:
         """Nothing is kept."""
 
-    def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
+    def prompt(self, question: str, context: str | None, answer_options: AnswerOptions) -> list[prompts.Message]:
         """No model is asked. Raises UsageError for what only a model can do."""
-        if context is None or wishes != DEFAULT_WISHES:
+        if context is None or answer_options != DEFAULT_ANSWER_OPTIONS:
             raise UsageError("mode bypass, response_type, user_prompt and history need an LLM: set PGRAG_LLM_MODEL")
         return []
 
-    def overhead(self, question: str, wishes: Wishes) -> int:
+    def overhead(self, question: str, answer_options: AnswerOptions) -> int:
         """The question's own tokens."""
         return self._tokenizer.count(question)
 
-    async def answer(self, asked: Asked) -> str:
+    async def answer(self, prepared: PreparedQuestion) -> str:
         """The best sentence of each of the first passages and the best of all, in the order of the passages."""
-        chunks = asked.retrieval.chunks
+        chunks = prepared.retrieval.chunks
         number = {c.id: n for n, c in enumerate(chunks, 1)}
-        if not number or asked.vector is None:
+        if not number or prepared.vector is None:
             return NOTHING_FOUND
-        facts = await self._store.rank_facts(asked.vector, list(number), 200)
+        facts = await self._store.rank_facts(prepared.vector, list(number), 200)
         best: dict[int, str] = {}
         for chunk_id, text, _ in facts:
             best.setdefault(number[chunk_id], text)
-        quoted = {text: n for n, text in sorted(best.items())[: self.passages]}
+        quoted = {text: n for n, text in sorted(best.items())[: self.chunks]}
         for chunk_id, text, _ in facts:
             if len(quoted) >= self.sentences:
                 break
@@ -121,9 +121,9 @@ class QuotingAnswerer:
             return "\n".join(f"{_shortened(c)} [{n}]" for n, c in enumerate(chunks[:3], 1))
         return "\n".join(f"{_quotable(text)} [{n}]" for text, n in sorted(quoted.items(), key=lambda item: item[1]))
 
-    async def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
+    async def stream(self, prepared: PreparedQuestion) -> AsyncGenerator[str, None]:
         """The whole answer as one piece."""
-        yield await self.answer(asked)
+        yield await self.answer(prepared)
 
 
 class LLMAnswerer:
@@ -140,44 +140,48 @@ class LLMAnswerer:
         """Of all texts."""
         return await self._store.corpus_state()
 
-    def prompt(self, question: str, context: str | None, wishes: Wishes) -> list[prompts.Message]:
+    def prompt(self, question: str, context: str | None, answer_options: AnswerOptions) -> list[prompts.Message]:
         """The messages of the one call that answers. Raises UsageError for a wrong history."""
         if context is None:
-            system = [{"role": "system", "content": wishes.user_prompt}] if wishes.user_prompt.strip() else []
-            return [*system, *prompts.checked_history(wishes.history), {"role": "user", "content": question}]
+            system = (
+                [{"role": "system", "content": answer_options.user_prompt}]
+                if answer_options.user_prompt.strip()
+                else []
+            )
+            return [*system, *prompts.checked_history(answer_options.history), {"role": "user", "content": question}]
         return prompts.answer_messages(
             question,
             context,
             language=prompts.language_of(question),
-            response_type=wishes.response_type,
-            user_prompt=wishes.user_prompt,
-            history=wishes.history,
+            response_type=answer_options.response_type,
+            user_prompt=answer_options.user_prompt,
+            history=answer_options.history,
         )
 
-    def overhead(self, question: str, wishes: Wishes) -> int:
+    def overhead(self, question: str, answer_options: AnswerOptions) -> int:
         """Tokens of system prompt, history, question and wrappers."""
-        return prompt_tokens(self.prompt(question, "", wishes), self._tokenizer)
+        return prompt_tokens(self.prompt(question, "", answer_options), self._tokenizer)
 
-    async def answer(self, asked: Asked) -> str:
+    async def answer(self, prepared: PreparedQuestion) -> str:
         """Without the model's thoughts. Raises ModelError, also when nothing is left, and BudgetError."""
-        if asked.context == "":  # searched, and nothing found: a model could only invent
+        if prepared.context == "":  # searched, and nothing found: a model could only invent
             return NOTHING_FOUND
         result = await self._gateway.chat(
             "answer",
-            asked.prompt,
+            prepared.prompt,
             model=self._model,
-            state=asked.state,
+            state=prepared.state,
             usable=_holds_an_answer,
         )
         return self._checked(without_thinking(result.text), result)
 
-    async def stream(self, asked: Asked) -> AsyncGenerator[str, None]:
+    async def stream(self, prepared: PreparedQuestion) -> AsyncGenerator[str, None]:
         """The answer in pieces as the model writes them, without a block of thoughts before. Raises as `answer`."""
-        if asked.context == "":
+        if prepared.context == "":
             yield NOTHING_FOUND
             return
         started = self._gateway.stream(
-            "answer", asked.prompt, model=self._model, state=asked.state, usable=_holds_an_answer
+            "answer", prepared.prompt, model=self._model, state=prepared.state, usable=_holds_an_answer
         )
         async with aclosing(started) as stream:
             written = held = ""

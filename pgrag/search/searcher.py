@@ -16,8 +16,8 @@ from pgrag.database.store import Store
 from pgrag.embedding.check import embed_checked
 from pgrag.errors import UsageError
 from pgrag.llm.prompts import as_text
-from pgrag.search.answer import DEFAULT_WISHES, Answerer, Asked, Wishes, prompt_tokens
-from pgrag.search.context import LAYER_TOKENS, fitting_passages, references, render
+from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, PreparedQuestion, prompt_tokens
+from pgrag.search.context import LAYER_TOKENS, fitting_chunks, references, render
 from pgrag.search.filters import Filter
 from pgrag.search.terms import SearchTerms, search_terms
 from pgrag.text.folding import clean
@@ -114,36 +114,48 @@ class Searcher:
         """The three layers for a question. Raises UsageError (empty, too long), ModelError, DatabaseError."""
         if options.mode is Mode.BYPASS:
             raise UsageError("mode bypass searches nothing: use it for answers only")
-        return (await self._ask(question, options, keywords, Wishes(), answered=False)).retrieval
+        return (await self._prepare(question, options, keywords, AnswerOptions(), answered=False)).retrieval
 
     async def query(
         self,
         question: str,
         options: QueryOptions,
         keywords: Keywords | None = None,
-        wishes: Wishes = DEFAULT_WISHES,
+        answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
         *,
         only_context: bool = False,
         only_prompt: bool = False,
     ) -> QueryResult:
         """The answer with its references; empty, and without a call, for `only_context` and `only_prompt`."""
         answered = not (only_context or only_prompt)
-        asked = await self._ask(question, options, keywords, wishes, answered=answered)
+        prepared = await self._prepare(question, options, keywords, answer_options, answered=answered)
         if not answered:
-            return _result(asked, "", {}, "")
+            return _result(prepared, "", {}, "")
         started = time.perf_counter()
-        answer = await self._answerer.answer(asked)
-        return _result(asked, answer, {"answer": time.perf_counter() - started}, self._answerer.label)
+        answer = await self._answerer.answer(prepared)
+        return _result(prepared, answer, {"answer": time.perf_counter() - started}, self._answerer.label)
 
     async def stream(
-        self, question: str, options: QueryOptions, keywords: Keywords | None = None, wishes: Wishes = DEFAULT_WISHES
+        self,
+        question: str,
+        options: QueryOptions,
+        keywords: Keywords | None = None,
+        answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
     ) -> AnswerStream:
         """The same in pieces: what was found at once, the answer as it is written."""
-        return AnswerStream(await self._ask(question, options, keywords, wishes, answered=True), self._answerer)
+        return AnswerStream(
+            await self._prepare(question, options, keywords, answer_options, answered=True), self._answerer
+        )
 
-    async def _ask(
-        self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes, *, answered: bool
-    ) -> Asked:
+    async def _prepare(
+        self,
+        question: str,
+        options: QueryOptions,
+        keywords: Keywords | None,
+        answer_options: AnswerOptions,
+        *,
+        answered: bool,
+    ) -> PreparedQuestion:
         """Everything up to the answer, if there is to be one."""
         question = clean(question).strip()
         if not question:
@@ -153,25 +165,25 @@ class Searcher:
         state = await self._answerer.state() if answered else None
         if options.mode is Mode.BYPASS:
             nothing = Retrieval(question, options.mode, Keywords(), (), (), ())
-            prompt = self._answerer.prompt(question, None, wishes)
+            prompt = self._answerer.prompt(question, None, answer_options)
             if prompt_tokens(prompt, self._tokenizer) > options.max_total_tokens:
                 raise _no_room(options)
-            return Asked(question, None, nothing, None, wishes, prompt, state)
-        retrieval, vector = await self._retrieve(question, options, keywords, wishes)
+            return PreparedQuestion(question, None, nothing, None, answer_options, prompt, state)
+        retrieval, vector = await self._retrieve(question, options, keywords, answer_options)
         context = render(retrieval)
-        prompt = self._answerer.prompt(question, context, wishes)
-        return Asked(question, vector, retrieval, context, wishes, prompt, state)
+        prompt = self._answerer.prompt(question, context, answer_options)
+        return PreparedQuestion(question, vector, retrieval, context, answer_options, prompt, state)
 
     async def _retrieve(
-        self, question: str, options: QueryOptions, keywords: Keywords | None, wishes: Wishes
+        self, question: str, options: QueryOptions, keywords: Keywords | None, answer_options: AnswerOptions
     ) -> tuple[Retrieval, Vectors]:
-        room = options.max_total_tokens - self._answerer.overhead(question, wishes) - LAYER_TOKENS
+        room = options.max_total_tokens - self._answerer.overhead(question, answer_options) - LAYER_TOKENS
         if room <= 0:
             raise _no_room(options)
         clock = _Clock()
         if keywords is None:
             naive = options.mode is Mode.NAIVE
-            keywords = Keywords() if naive else await self._keyword_extractor.keywords(question, wishes.history)
+            keywords = Keywords() if naive else await self._keyword_extractor.keywords(question, answer_options.history)
         clock.lap("keywords")
         terms = search_terms(question, keywords, options.mode)
         low, high, vector = await self._embed(question, terms)
@@ -180,7 +192,7 @@ class Searcher:
         found = await search(vector)
         if options.rounds > 1 and options.mode is not Mode.NAIVE:
             found = await self._search_again(found, vector, search)
-        found = replace(found, chunks=fitting_passages(found, room, self._tokenizer))
+        found = replace(found, chunks=fitting_chunks(found, room, self._tokenizer))
         clock.lap("search")
         return replace(found, timings=clock.laps), vector
 
@@ -261,11 +273,11 @@ class AnswerStream:
     Close it (`contextlib.aclosing`) when you stop earlier: the request to the model then ends.
     """
 
-    def __init__(self, asked: Asked, answerer: Answerer) -> None:
-        self._asked = asked
+    def __init__(self, prepared: PreparedQuestion, answerer: Answerer) -> None:
+        self._prepared = prepared
         self._answerer = answerer
-        self.retrieval = asked.retrieval
-        self.references = references(asked.retrieval.chunks)
+        self.retrieval = prepared.retrieval
+        self.references = references(prepared.retrieval.chunks)
         self.result: QueryResult | None = None
         self._pieces = self._read()
 
@@ -279,12 +291,12 @@ class AnswerStream:
     async def _read(self) -> AsyncGenerator[str, None]:
         started = time.perf_counter()
         pieces: list[str] = []
-        async with aclosing(self._answerer.stream(self._asked)) as stream:
+        async with aclosing(self._answerer.stream(self._prepared)) as stream:
             async for piece in stream:
                 pieces.append(piece)
                 yield piece
         timings = {"answer": time.perf_counter() - started}
-        self.result = _result(self._asked, "".join(pieces), timings, self._answerer.label)
+        self.result = _result(self._prepared, "".join(pieces), timings, self._answerer.label)
 
 
 def _no_room(options: QueryOptions) -> UsageError:
@@ -294,16 +306,16 @@ def _no_room(options: QueryOptions) -> UsageError:
     )
 
 
-def _result(asked: Asked, answer: str, timings: Mapping[str, float], notice: str) -> QueryResult:
+def _result(prepared: PreparedQuestion, answer: str, timings: Mapping[str, float], notice: str) -> QueryResult:
     return QueryResult(
-        asked.question,
+        prepared.question,
         answer,
-        references(asked.retrieval.chunks),
-        asked.context or "",
-        asked.retrieval,
-        {**asked.retrieval.timings, **timings},
+        references(prepared.retrieval.chunks),
+        prepared.context or "",
+        prepared.retrieval,
+        {**prepared.retrieval.timings, **timings},
         notice,
-        as_text(asked.prompt),
+        as_text(prepared.prompt),
     )
 
 

@@ -27,7 +27,7 @@ _CTYPE = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
 _DYING = 'lock file "postmaster.pid" already exists'  # in the log of a server that did not start
 
 
-def initialise(site: Site, binaries: Binaries) -> None:
+def initialise_cluster(site: Site, binaries: Binaries) -> None:
     """Make the data directory if there is none: beside its place, then renamed, so a half-made one is never used.
 
     Raises ServerError for a directory of another major version, and if initdb fails.

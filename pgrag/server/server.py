@@ -20,7 +20,7 @@ from pgrag.server.account import run
 from pgrag.server.binaries import find_binaries
 from pgrag.server.database import answers, dsn_of, is_prepared, prepare, server_version
 from pgrag.server.directories import check_home, find_site, make_site, start_lock, tree_bytes, try_lock
-from pgrag.server.process import initialise, is_alive, launch, pid_of, whole
+from pgrag.server.process import initialise_cluster, is_alive, launch, pid_of, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class EmbeddedServer:
                     return dsn_of(site)
                 if not answers(site):
                     binaries = find_binaries(site.account)
-                    initialise(site, binaries)
+                    initialise_cluster(site, binaries)
                     launch(site, binaries, deadline)
                 prepare(site)
             return dsn_of(site)

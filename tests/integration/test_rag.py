@@ -21,7 +21,7 @@ from pgrag.errors import (
     UsageError,
     WorkspaceError,
 )
-from pgrag.rag import content_uri, initialise
+from pgrag.rag import content_uri, initialise_workspace
 from tests.migration.support import fingerprint
 from tests.support.models import FixedKeywords, WordEmbedder
 from tests.support.rag import count, extractor, ingest, open_rag, rows, value, with_rag
@@ -226,7 +226,7 @@ def test_another_tokenizer_is_refused(words_dsn: str) -> None:
 
 def test_initialise_is_public_and_may_be_repeated(empty_dsn: str) -> None:
     settings = Settings(dsn=empty_dsn, workspace="second")
-    assert asyncio.run(initialise(settings, WordEmbedder())) is True
-    assert asyncio.run(initialise(settings, WordEmbedder())) is False
+    assert asyncio.run(initialise_workspace(settings, WordEmbedder())) is True
+    assert asyncio.run(initialise_workspace(settings, WordEmbedder())) is False
     assert schema_of("second") == "pgrag_second"
     assert ingest(empty_dsn, TEXT, workspace="second").added == 1

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgrag.search.context import passage_block, passage_place, references, render
+from pgrag.search.context import chunk_block, chunk_place, references, render
 from pgrag.text.lines import entity_line, relation_line
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import Keywords, Mode, Retrieval, RetrievedChunk, RetrievedEntity, RetrievedRelation
@@ -64,9 +64,9 @@ def test_empty_layers_are_left_out() -> None:
 
 
 def test_a_place_names_the_page_where_there_is_one_and_is_one_line() -> None:
-    assert passage_place(chunk(page=3)) == "a.md, page 3, characters 5-24"
-    assert passage_place(chunk(uri="a\n[9] b\tc")) == "a [9] b c, characters 5-24"
-    assert passage_block(4, chunk()).startswith("[4] a.md, characters 5-24\n")
+    assert chunk_place(chunk(page=3)) == "a.md, page 3, characters 5-24"
+    assert chunk_place(chunk(uri="a\n[9] b\tc")) == "a [9] b c, characters 5-24"
+    assert chunk_block(4, chunk()).startswith("[4] a.md, characters 5-24\n")
 
 
 def test_references_have_the_numbers_of_the_context() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgrag.llm.prompts import language_of
-from pgrag.search.answer import LLMAnswerer, Wishes
-from pgrag.search.context import LAYER_TOKENS, fitting_passages, passage_place, references, render
+from pgrag.search.answer import AnswerOptions, LLMAnswerer
+from pgrag.search.context import LAYER_TOKENS, chunk_place, fitting_chunks, references, render
 from pgrag.text.folding import clean
 from pgrag.text.lines import entity_line, relation_line
 from pgrag.text.tokens import Tokenizer, available_encodings
@@ -42,7 +42,9 @@ def texts(parts: int) -> st.SearchStrategy[str]:
 
 
 turns = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": texts(4)})
-wishes = st.builds(Wishes, texts(2).map(lambda text: text or "List"), texts(3), st.lists(turns, max_size=5))
+answer_options = st.builds(
+    AnswerOptions, texts(2).map(lambda text: text or "List"), texts(3), st.lists(turns, max_size=5)
+)
 questions = st.sampled_from(["谁认识白桦？", "Who knows Birch?", "من يعرف؟"]).flatmap(
     lambda start: texts(3).map(lambda rest: start + rest)
 )
@@ -94,7 +96,7 @@ def pieces(found: Retrieval) -> Iterator[str]:
     if found.chunks:
         yield f"{gap}# Passages\n"
         for n, chunk in enumerate(found.chunks, 1):
-            yield "\n".join((f"[{n}] {passage_place(chunk)}", *chunk.headings, chunk.body.strip(), "\n"))
+            yield "\n".join((f"[{n}] {chunk_place(chunk)}", *chunk.headings, chunk.body.strip(), "\n"))
 
 
 def answerer(tokenizer: Tokenizer) -> LLMAnswerer:
@@ -103,21 +105,21 @@ def answerer(tokenizer: Tokenizer) -> LLMAnswerer:
 
 
 @STEADY
-@given(data=st.data(), name=st.sampled_from(sorted(TOKENIZERS)), question=questions, wish=wishes,
+@given(data=st.data(), name=st.sampled_from(sorted(TOKENIZERS)), question=questions, answer_options=answer_options,
        room=st.integers(1, 3000), shares=st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))  # fmt: skip
 def test_the_whole_prompt_stays_within_its_budget(
-    data: st.DataObject, name: str, question: str, wish: Wishes, room: int, shares: tuple[float, float]
+    data: st.DataObject, name: str, question: str, answer_options: AnswerOptions, room: int, shares: tuple[float, float]
 ) -> None:
     tokenizer = TOKENIZERS[name]
     answering = answerer(tokenizer)
-    total = answering.overhead(question, wish) + LAYER_TOKENS + room
+    total = answering.overhead(question, answer_options) + LAYER_TOKENS + room
     offered = data.draw(retrievals(tokenizer))
     limits = [int(share * room) for share in shares]
     found = replace(offered, entities=first(offered.entities, limits[0]), relations=first(offered.relations, limits[1]))
-    found = replace(found, chunks=fitting_passages(found, room, tokenizer))
+    found = replace(found, chunks=fitting_chunks(found, room, tokenizer))
 
     context = render(found)
-    prompt = answering.prompt(question, context, wish)
+    prompt = answering.prompt(question, context, answer_options)
     assert sum(tokenizer.count(message["content"]) + CHAT_FORMAT for message in prompt) <= total
     assert context == "".join(pieces(found)).strip(), "whole items, and nothing else"
     assert context in prompt[-1]["content"], "as they are"
@@ -132,17 +134,20 @@ def test_the_whole_prompt_stays_within_its_budget(
 @pytest.mark.parametrize("question", ["谁认识白桦？", "Who knows Birch?"])
 def test_the_budget_is_used(name: str, question: str) -> None:
     tokenizer = TOKENIZERS[name]
-    answering, wish = answerer(tokenizer), Wishes(history=[{"role": "user", "content": "Hello. " * 50}])
+    answering, answer_options = (
+        answerer(tokenizer),
+        AnswerOptions(history=[{"role": "user", "content": "Hello. " * 50}]),
+    )
     assert language_of(question) == ("zh" if "谁" in question else "en")
     body = "Alder met Birch at the harbour in the spring of 1921, and both of them went to sea. " * 3
     size = tokenizer.count(body)
     chunks = [RetrievedChunk(n, n, 7, "a.md", "", n, (), None, 0, len(body), body, size, 0.5, "") for n in range(1, 99)]
     offered = Retrieval(question, Mode.NAIVE, Keywords(), (), (), tuple(chunks))
     for room in (1, size, size + 40, 1000, 3000):
-        found = replace(offered, chunks=fitting_passages(offered, room, tokenizer))
-        prompt = answering.prompt(question, render(found), wish)
+        found = replace(offered, chunks=fitting_chunks(offered, room, tokenizer))
+        prompt = answering.prompt(question, render(found), answer_options)
         used = sum(tokenizer.count(message["content"]) + CHAT_FORMAT for message in prompt)
-        total = answering.overhead(question, wish) + LAYER_TOKENS + room
+        total = answering.overhead(question, answer_options) + LAYER_TOKENS + room
         assert total - 1.5 * size - 60 - 8 * len(found.chunks) < used <= total
         assert bool(found.chunks) == (room > size)
 
@@ -153,14 +158,14 @@ def test_an_item_over_the_whole_budget_is_left_out_whole(name: str) -> None:
     for body in ("Alder. " * 2000, "深" * 2000, "x" * 9000, "👩‍👩‍👧‍👦" * 300):
         chunk = RetrievedChunk(1, 1, 7, "a", "", 0, (), None, 0, len(body), body, tokenizer.count(body), 0.5, "")
         found = Retrieval("?", Mode.NAIVE, Keywords(), (), (), (chunk,))
-        assert fitting_passages(found, chunk.tokens - 1, tokenizer) == ()
-        assert fitting_passages(found, chunk.tokens + 40, tokenizer) == (chunk,)
+        assert fitting_chunks(found, chunk.tokens - 1, tokenizer) == ()
+        assert fitting_chunks(found, chunk.tokens + 40, tokenizer) == (chunk,)
 
 
 @pytest.mark.parametrize("name", sorted(TOKENIZERS))
 def test_a_budget_that_is_used_up_to_the_last_token(name: str) -> None:
     tokenizer = TOKENIZERS[name]
-    answering, wish = answerer(tokenizer), Wishes(history=[{"role": "user", "content": "Hello."}] * 9)
+    answering, answer_options = answerer(tokenizer), AnswerOptions(history=[{"role": "user", "content": "Hello."}] * 9)
     for part in FRAGMENTS:
         line = entity_line("Alder", "tree", f"It stands.{part}")
         entity = RetrievedEntity(1, 1, "Alder", "tree", f"It stands.{part}", tokenizer.count(line), 0.5, "vector")
@@ -169,10 +174,10 @@ def test_a_budget_that_is_used_up_to_the_last_token(name: str) -> None:
         for entities, chunks in (((entity,) * 9, ()), ((), (chunk,) * 40), ((entity,) * 9, (chunk,) * 40)):
             offered = Retrieval("?", Mode.MIX, Keywords(), entities, (), chunks)
             room = bisect_left(
-                range(9000), len(chunks), key=lambda room, o=offered: len(fitting_passages(o, room, tokenizer))
+                range(9000), len(chunks), key=lambda room, o=offered: len(fitting_chunks(o, room, tokenizer))
             )
             room = max(room, sum(entity.tokens for entity in entities))
             assert room < 9000
-            prompt = answering.prompt("?", render(offered), wish)
+            prompt = answering.prompt("?", render(offered), answer_options)
             used = sum(tokenizer.count(message["content"]) + CHAT_FORMAT for message in prompt)
-            assert used <= answering.overhead("?", wish) + LAYER_TOKENS + room, repr(part)
+            assert used <= answering.overhead("?", answer_options) + LAYER_TOKENS + room, repr(part)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgrag.evaluate.drafts import UNREADABLE, Draft, Passage, folded, read_draft
-from pgrag.evaluate.matching import folded as matching_folded
+from pgrag.evaluate.drafts import UNREADABLE, Draft, DrawnChunk, loosened, read_draft
+from pgrag.evaluate.matching import compact
 from pgrag.evaluate.results import Gold, Kind
 
-FERRY = Passage(
+FERRY = DrawnChunk(
     11, "a.md", 3, ("Ferries",), "The “Brindlewake” ran aground\noff Tessaly Point — in 2017. Nobody was hurt."
 )
-BOARD = Passage(12, "b.md", 0, (), "The Port Board fined Hallowmere Marine 2.4 million crowns.")
-YARD = Passage(13, "c.md", 1, (), "Hallowmere Marine was founded in 1974. The Port Board met in 2017.")
+BOARD = DrawnChunk(12, "b.md", 0, (), "The Port Board fined Hallowmere Marine 2.4 million crowns.")
+YARD = DrawnChunk(13, "c.md", 1, (), "Hallowmere Marine was founded in 1974. The Port Board met in 2017.")
 ALL = (FERRY, BOARD, YARD)
 FINE = {"passage": 2, "text": "The Port Board fined Hallowmere Marine 2.4 million crowns."}
 FOUNDED = {"passage": 3, "text": "Hallowmere Marine was founded in 1974."}
@@ -45,7 +45,7 @@ def test_a_wrong_number_does_not_hide_the_passage(number: Any) -> None:
 
 
 def test_the_number_decides_where_two_passages_say_the_same() -> None:
-    twin = Passage(14, "d.md", 7, (), BOARD.body)
+    twin = DrawnChunk(14, "d.md", 7, (), BOARD.body)
     for number, document in ((1, "b.md"), (2, "d.md")):
         evidence = [{"passage": number, "text": BOARD.body}]
         assert read_draft(answer(evidence=evidence), Kind.SINGLE_FACT, (BOARD, twin)).gold[0].document == document
@@ -118,7 +118,7 @@ def test_what_is_refused(kind: str, text: str, problem: str) -> None:
     ],
 )
 def test_chinese_questions(question: str, problem: str) -> None:
-    passage = Passage(1, "c", 0, (), "2019年3月，砚川重工收购了青崖轴承６０％的股份。")
+    passage = DrawnChunk(1, "c", 0, (), "2019年3月，砚川重工收购了青崖轴承６０％的股份。")
     draft = read_draft(
         answer(question, ["60%"], [{"passage": 1, "text": "砚川重工收购了青崖轴承60%的股份。"}]),
         Kind.SINGLE_FACT, (passage,),
@@ -133,9 +133,9 @@ def test_what_is_found_is_found_by_the_evaluation_too(body: str, data: st.DataOb
     start = data.draw(st.integers(0, len(body) - 1))
     end = data.draw(st.integers(start + 1, len(body)))
     draft = read_draft(
-        answer(evidence=[{"passage": 1, "text": body[start:end]}]), Kind.SINGLE_FACT, (Passage(1, "u", 0, (), body),)
+        answer(evidence=[{"passage": 1, "text": body[start:end]}]), Kind.SINGLE_FACT, (DrawnChunk(1, "u", 0, (), body),)
     )
-    assert (draft.problem == "") == (len(folded(body[start:end])) >= 8) == bool(draft.gold)
+    assert (draft.problem == "") == (len(loosened(body[start:end])) >= 8) == bool(draft.gold)
     for gold in draft.gold:
         assert gold.text in body
-        assert matching_folded(gold.text) in matching_folded(body)
+        assert compact(gold.text) in compact(body)

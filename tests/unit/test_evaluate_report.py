@@ -16,7 +16,7 @@ from pgrag.evaluate import page
 from pgrag.evaluate.export import to_json
 from pgrag.evaluate.page import to_html
 from pgrag.evaluate.plots import Interval, Scale, Series, curves, escaped, forest, scatter, spread
-from pgrag.evaluate.report import (
+from pgrag.evaluate.presentation import (
     Metric,
     count,
     dollars,

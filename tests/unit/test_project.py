@@ -86,7 +86,7 @@ def test_an_import_that_is_not_used_does_not_count() -> None:
 
 def test_litellm_gives_the_offline_tokenizer_files() -> None:
     assert "litellm" in requirements()
-    tree = ast.parse((ROOT / "pgrag/tokens.py").read_text("utf-8"))
+    tree = ast.parse((ROOT / "pgrag/text/tokens.py").read_text("utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "find_spec"]
     assert any(ast.literal_eval(call.args[0]).startswith("litellm") for call in calls)
 

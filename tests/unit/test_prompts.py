@@ -9,7 +9,7 @@ import pytest
 from jsonschema import validate
 
 from pgrag.errors import UsageError
-from pgrag.evaluate.drafts import Draft, Passage, read_draft
+from pgrag.evaluate.drafts import Draft, DrawnChunk, read_draft
 from pgrag.evaluate.judge import parse_verdicts
 from pgrag.evaluate.results import Gold, Kind
 from pgrag.extraction.llm.parse import parse_extraction
@@ -102,8 +102,8 @@ def test_examples_of_the_evaluation_fit_their_schemas_and_are_read(language: Lan
     found = [json.loads(text) for text in examples(load("draft", language).system)]
     for value, kind in zip(found, (Kind.SINGLE_FACT, Kind.MULTI_HOP, Kind.NULL), strict=True):
         validate(value, schema("draft"))
-        shown = [Passage(n, str(n), 0, (), item["text"]) for n, item in enumerate(value["evidence"], 1)]
-        draft = read_draft(json.dumps(value), kind, shown or [Passage(1, "1", 0, (), value["question"])])
+        shown = [DrawnChunk(n, str(n), 0, (), item["text"]) for n, item in enumerate(value["evidence"], 1)]
+        draft = read_draft(json.dumps(value), kind, shown or [DrawnChunk(1, "1", 0, (), value["question"])])
         assert draft == Draft(
             value["question"], tuple(value["answers"]), tuple(Gold(p.uri, 0, p.body) for p in shown)
         )  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from pgrag.errors import BudgetError, ModelError
 from pgrag.llm.litellm_calls import call_error, masked, refused_option, too_long
 from pgrag.llm.retry import CallError, CallTimeoutError, parse_retry_after, wait_before, with_retries
-from pgrag.llm.singleflight import Flights, finish
+from pgrag.llm.singleflight import SingleFlight, finish
 from pgrag.llm.spending import Bill, Spending
 
 NOW = 1_700_000_000.0
@@ -182,7 +182,7 @@ def test_callers_at_one_time_share_one_call_and_later_ones_do_not() -> None:
         return f"answer {len(calls)}"
 
     async def run() -> None:
-        flights: Flights[str] = Flights()
+        flights: SingleFlight[str] = SingleFlight()
         results = await asyncio.gather(*(flights.join("key", call) for _ in range(5)), flights.join("other", call))
         assert sorted(own for _, own in results) == [False] * 4 + [True] * 2
         assert len(calls) == 2
@@ -197,7 +197,7 @@ def test_the_error_of_the_one_call_is_everybodys() -> None:
         raise ModelError("broken")
 
     async def run() -> list[object]:
-        flights: Flights[str] = Flights()
+        flights: SingleFlight[str] = SingleFlight()
         return list(await asyncio.gather(*(flights.join("key", call) for _ in range(3)), return_exceptions=True))
 
     assert [str(error) for error in asyncio.run(run())] == ["broken"] * 3
@@ -212,7 +212,7 @@ def test_when_the_one_that_asks_is_cancelled_another_asks() -> None:
         return len(calls)
 
     async def run() -> None:
-        flights: Flights[int] = Flights()
+        flights: SingleFlight[int] = SingleFlight()
         first = asyncio.create_task(flights.join("key", call))
         await asyncio.sleep(0)
         others = [asyncio.create_task(flights.join("key", call)) for _ in range(3)]

@@ -133,12 +133,12 @@ def gleaning_messages(asked: Sequence[Message], answer: str, *, language: Langua
 
 
 def summary_messages(
-    subject: str, notes: Iterable[str], *, language: Language, max_tokens: int, output_language: str | None = None
+    subject: str, fragments: Iterable[str], *, language: Language, max_tokens: int, output_language: str | None = None
 ) -> list[Message]:
-    """Asks for one description of an entity or a pair from notes, old to new, each dated where its source is."""
+    """Asks for one description of an entity or a pair from fragments, old to new, each dated where its source is."""
     return load("summarise", language).messages(
         subject=enclose(subject, "subject"),
-        notes=enclose("\n".join(f"- {' '.join(note.split())}" for note in notes), "notes"),
+        notes=enclose("\n".join(f"- {' '.join(fragment.split())}" for fragment in fragments), "notes"),
         max_tokens=str(max_tokens),
         language=output_language or _OWN_LANGUAGE["notes"][language],
     )
@@ -183,14 +183,14 @@ def judge_messages(question: str, answer1: str, answer2: str, *, language: Langu
 
 
 def draft_messages(
-    kind: str, passages: Sequence[str], *, language: Language, subject: str = "", asked: Sequence[str] = ()
+    kind: str, chunks: Sequence[str], *, language: Language, subject: str = "", asked: Sequence[str] = ()
 ) -> list[Message]:
     """Asks for a question of a kind from passages, about the `subject` they share, other than those `asked` before."""
     shared, before = _DRAFT_PARTS[language]
     lines = "\n".join(f"- {' '.join(question.split())}" for question in asked)
     return load("draft", language).messages(
         kind=kind,
-        passages="\n\n".join(enclose(text, f"passage {number}") for number, text in enumerate(passages, 1)),
+        passages="\n\n".join(enclose(text, f"passage {number}") for number, text in enumerate(chunks, 1)),
         subject=f"{shared}\n\n{enclose(subject, 'subject')}\n\n" if subject else "",
         asked=f"{before}\n\n{enclose(lines, 'asked')}\n\n" if asked else "",
     )

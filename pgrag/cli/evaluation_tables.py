@@ -13,7 +13,7 @@ from pgrag.cli.output import amount, emit, note, one_line, table
 from pgrag.cli.progress import SECONDS_BETWEEN_LINES
 
 if TYPE_CHECKING:
-    from pgrag.evaluate.report import Metric
+    from pgrag.evaluate.presentation import Metric
     from pgrag.evaluate.results import EvaluationReport, Row
 
 LEAST_NEEDED = ("precision", "nDCG", "recall@2", "recall@10", "MRR")
@@ -55,7 +55,7 @@ def _lines() -> Callable[[int, int], None]:
 def print_report(report: EvaluationReport) -> None:
     """The tables of each kind of question, then what they let one conclude."""
     from pgrag.evaluate.conclusions import in_words
-    from pgrag.evaluate.report import gained, kind_title, kinds, metrics_of, rows_of
+    from pgrag.evaluate.presentation import gained, kind_title, kinds, metrics_of, rows_of
 
     for kind in kinds(report):
         rows = rows_of(report, kind)
@@ -134,7 +134,7 @@ def _fits(shown: Sequence[Sequence[str]]) -> bool:
 
 
 def _print_verdicts(report: EvaluationReport) -> None:
-    from pgrag.evaluate.report import kind_title, share
+    from pgrag.evaluate.presentation import kind_title, share
 
     emit("judged by a model, share of the questions")
     table(
