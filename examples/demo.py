@@ -15,12 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pgrag.embedding.keyless import limit_blas_threads
+from pgrag import limit_blas_threads
 
 limit_blas_threads()
 
-from pgrag import PgRAG  # noqa: E402 - after the threads are limited
-from pgrag.types import IngestProgress, QueryResult  # noqa: E402
+from pgrag import IngestProgress, PgRAG, QueryResult  # noqa: E402 - after the threads are limited
 
 HERE = Path(__file__).resolve().parent
 ASKED = ("sf-1", "ag-2", "mh-2", "th-2")
