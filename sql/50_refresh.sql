@@ -1,10 +1,11 @@
 -- Entities and relations are functions of the set of their mentions and facts: never of arrival order, ids or worker.
 -- tokens is set to the size in bytes, which no tokenizer exceeds, until refresh has counted.
 
--- notes_of: what is said of entities (p_kind 'entity': the descriptions of their mentions) or relations ('relation':
+-- said_of: what is said of entities (p_kind 'entity': the descriptions of their mentions) or relations ('relation':
 -- their facts), or only by these mentions or facts, where p_source lists them.
-create or replace function notes_of(p_kind text, p_owner bigint[], p_source bigint[] default null)
-returns table (owner bigint, id bigint, chunk_id bigint, note text, strength real, tokens integer, summarised boolean)
+create or replace function said_of(p_kind text, p_owner bigint[], p_source bigint[] default null)
+returns table (owner bigint, id bigint, chunk_id bigint, fragment text, strength real, tokens integer,
+               summarised boolean)
 language sql stable rows 100
 set search_path from current
 as $f$
@@ -20,30 +21,32 @@ as $f$
     select f.relation_id, f.id, f.chunk_id, f.text, f.strength, f.tokens, f.summarised
     from fact f where p_kind = 'relation' and f.id = any (p_source)
 $f$;
-comment on function notes_of(text, bigint[], bigint[]) is
+comment on function said_of(text, bigint[], bigint[]) is
     'What is said of entities or relations: all of it, or what the listed mentions or facts say';
 
--- fragments: what a description is made of, in the order in which it is taken: by hand, the newest, the strongest, the
--- longest. Without a list of sources those that a summary holds are left out. total: tokens up to and with a fragment.
-create or replace function fragments(p_kind text, p_owner bigint[], p_source bigint[] default null)
-returns table (owner bigint, note text, published_at timestamptz, n bigint, tokens integer, total bigint)
+-- ranked_fragments: what a description is made of, in the order in which it is taken: by hand, the newest, the
+-- strongest, the longest. Without a list of sources those that a summary holds are left out. total: tokens up to and
+-- with a fragment.
+create or replace function ranked_fragments(p_kind text, p_owner bigint[], p_source bigint[] default null)
+returns table (owner bigint, fragment text, published_at timestamptz, n bigint, tokens integer, total bigint)
 language sql stable rows 100
 set search_path from current
 as $f$
-    select owner, note, published_at, row_number() over taken, tokens, sum(tokens) over (taken rows unbounded preceding)
+    select owner, fragment, published_at, row_number() over taken, tokens,
+           sum(tokens) over (taken rows unbounded preceding)
     from (
-        select s.owner, s.note, max(d.published_at) as published_at, max(s.tokens) as tokens,
+        select s.owner, s.fragment, max(d.published_at) as published_at, max(s.tokens) as tokens,
                max(s.strength) as strength,
                bool_or(s.chunk_id is null) as by_hand
-        from notes_of(p_kind, p_owner, p_source) s
+        from said_of(p_kind, p_owner, p_source) s
         left join chunk c on c.id = s.chunk_id left join document d on d.id = c.document_id
-        where s.note <> '' group by s.owner, s.note having p_source is not null or not bool_or(s.summarised)
-    ) distinct_note
+        where s.fragment <> '' group by s.owner, s.fragment having p_source is not null or not bool_or(s.summarised)
+    ) distinct_fragment
     window taken as (partition by owner
-                     order by by_hand desc, published_at desc nulls last, strength desc, length(note) desc,
-                     note collate "C")
+                     order by by_hand desc, published_at desc nulls last, strength desc, length(fragment) desc,
+                     fragment collate "C")
 $f$;
-comment on function fragments(text, bigint[], bigint[]) is
+comment on function ranked_fragments(text, bigint[], bigint[]) is
     'The fragments of descriptions of entities or relations, in the order in which they are taken';
 
 -- describe: descriptions: fragments until there are p_fragments or p_tokens, told oldest first. tokens bounds those of
@@ -57,9 +60,11 @@ set search_path from current
 as $f$
     select owner, description, tokens + octet_length(to_json(description)::text) - octet_length(description)
     from (
-        select owner, string_agg(dated(note, published_at), E'\n' order by published_at nulls first, n) as description,
+        select owner, string_agg(dated(fragment, published_at), E'\n'
+                                 order by published_at nulls first, n) as description,
                sum(tokens + 16) as tokens
-        from fragments(p_kind, p_owner, p_source) where n <= p_fragments and (total <= p_tokens or n = 1) group by owner
+        from ranked_fragments(p_kind, p_owner, p_source) where n <= p_fragments and (total <= p_tokens or n = 1)
+        group by owner
     ) described
 $f$;
 comment on function describe(text, bigint[], bigint[], integer, integer) is
@@ -328,25 +333,25 @@ end $f$;
 comment on function claim_stale_relations(text, integer, double precision, uuid, integer, integer) is
     'Leases stale relations, derives them anew and returns the text to count and to embed';
 
--- stale_notes: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest;
--- note_ids are those of mentions or of facts. Most have a note or two: those that cannot have p_min_notes, nor
--- p_min_tokens (a token has a byte at least), are left out before anything is put in order.
-create or replace function stale_notes(
-    p_kind text, p_id bigint[], p_fragments integer, p_min_notes integer, p_min_tokens integer)
-returns table (id bigint, summary text, notes text[], note_ids bigint[], chunk_ids bigint[])
+-- stale_fragments: what a summary is made of: the last summary and what it does not hold yet, the p_fragments newest;
+-- source_ids are those of mentions or of facts. Most have a fragment or two: those that cannot have p_min_fragments,
+-- nor p_min_tokens (a token has a byte at least), are left out before anything is put in order.
+create or replace function stale_fragments(
+    p_kind text, p_id bigint[], p_fragments integer, p_min_fragments integer, p_min_tokens integer)
+returns table (id bigint, summary text, fragments text[], source_ids bigint[], chunk_ids bigint[])
 language sql stable
 set search_path from current
 as $f$
     with source as materialized (
-        select * from notes_of(p_kind, p_id)
+        select * from said_of(p_kind, p_id)
     ), long as (
         select owner from source group by owner
-        having bool_or(summarised) or count(*) >= p_min_notes
-            or sum(octet_length(note) + octet_length('(2000-01-01) ')) > p_min_tokens
+        having bool_or(summarised) or count(*) >= p_min_fragments
+            or sum(octet_length(fragment) + octet_length('(2000-01-01) ')) > p_min_tokens
     ), kept as materialized (
-        select * from fragments(p_kind, array(select owner from long)) where n <= p_fragments
-    ), noted as materialized (
-        select owner, s.id, s.chunk_id from source s left join kept k using (owner, note)
+        select * from ranked_fragments(p_kind, array(select owner from long)) where n <= p_fragments
+    ), told as materialized (
+        select owner, s.id, s.chunk_id from source s left join kept k using (owner, fragment)
         where k.n is not null or s.summarised
     ), owner as (
         select e.id, e.summary from entity e where p_kind = 'entity' and e.id in (select k.owner from kept k)
@@ -354,21 +359,21 @@ as $f$
         select r.id, r.summary from relation r where p_kind = 'relation' and r.id in (select k.owner from kept k)
     )
     select o.id, o.summary,
-           (select array_agg(dated(k.note, k.published_at) order by k.published_at nulls first, k.n) from kept k
+           (select array_agg(dated(k.fragment, k.published_at) order by k.published_at nulls first, k.n) from kept k
             where k.owner = o.id),
-           (select array_agg(i.id) from noted i where i.owner = o.id),
-           array(select distinct i.chunk_id from noted i where i.owner = o.id and i.chunk_id is not null)
+           (select array_agg(i.id) from told i where i.owner = o.id),
+           array(select distinct i.chunk_id from told i where i.owner = o.id and i.chunk_id is not null)
     from owner o order by o.id
 $f$;
-comment on function stale_notes(text, bigint[], integer, integer, integer) is
-    'For summaries of entities or relations: the last one and the notes it does not hold, oldest first, with the '
-    'sources of both; of those that may have so many notes or tokens';
+comment on function stale_fragments(text, bigint[], integer, integer, integer) is
+    'For summaries of entities or relations: the last one and the fragments it does not hold, oldest first, with '
+    'the sources of both; of those that may have so many fragments or tokens';
 
 -- finish_stale: writes what was made of marks whose version has not moved and clears them; the others are free again at
 -- once
 create or replace function finish_stale(
     p_code text, p_kind text, p_id bigint[], p_version bigint[], p_lease_token uuid[], p_tokens integer[],
-    p_vector halfvec[], p_summary text[], p_noted bigint[])
+    p_vector halfvec[], p_summary text[], p_summarised bigint[])
 returns bigint
 language plpgsql
 set search_path from current
@@ -393,7 +398,7 @@ begin
         set tokens = t.tokens, summary = coalesce(t.summary, e.summary),
             description = coalesce(t.summary, e.description)
         from unnest(p_id, p_tokens, p_summary) as t (id, tokens, summary) where e.id = t.id and e.id = any (v_id);
-        update mention m set summarised = true where m.id = any (p_noted) and m.entity_id = any (v_id);
+        update mention m set summarised = true where m.id = any (p_summarised) and m.entity_id = any (v_id);
         insert into entity_vector (entity_id, embedding)
         select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
         on conflict (entity_id) do update set embedding = excluded.embedding;
@@ -402,7 +407,7 @@ begin
         set tokens = t.tokens, summary = coalesce(t.summary, r.summary),
             description = coalesce(t.summary, r.description)
         from unnest(p_id, p_tokens, p_summary) as t (id, tokens, summary) where r.id = t.id and r.id = any (v_id);
-        update fact f set summarised = true where f.id = any (p_noted) and f.relation_id = any (v_id);
+        update fact f set summarised = true where f.id = any (p_summarised) and f.relation_id = any (v_id);
         insert into relation_vector (relation_id, embedding)
         select t.id, t.embedding from unnest(p_id, p_vector) as t (id, embedding) where t.id = any (v_id) order by t.id
         on conflict (relation_id) do update set embedding = excluded.embedding;

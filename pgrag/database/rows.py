@@ -139,8 +139,8 @@ class Fragments:
 
     id: int
     summary: str | None
-    notes: Sequence[str]
-    note_ids: Sequence[int]
+    fragments: Sequence[str]
+    source_ids: Sequence[int]
     chunk_ids: Sequence[int]
 
 

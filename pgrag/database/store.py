@@ -241,11 +241,11 @@ class Store:
         )  # fmt: skip
         return [StaleRelation(**{**dict(row), "keywords": tuple(row["keywords"])}) for row in rows]
 
-    async def stale_notes(self, kind: StaleKind, ids: Sequence[int]) -> list[Fragments]:
-        """What a summary of each of these is made of, where there are new notes, and all may be enough for one."""
+    async def stale_fragments(self, kind: StaleKind, ids: Sequence[int]) -> list[Fragments]:
+        """What a summary of each of these is made of, where there are new ones, and all may be enough for one."""
         s = self._settings
         limits = s.description_fragments, s.summary_fragments, s.summary_above_tokens
-        rows = await self._call("stale_notes", kind, list(ids), *limits)
+        rows = await self._call("stale_fragments", kind, list(ids), *limits)
         return [Fragments(**dict(row)) for row in rows]
 
     async def finish_stale(

@@ -117,8 +117,8 @@ class Refresher:
         if self._summariser is None:
             return {}
         due = [
-            _Due(found, [*([found.summary] if found.summary else []), *found.notes])
-            for found in await self._store.stale_notes(kind, [s.id for s in stale])
+            _Due(found, [*([found.summary] if found.summary else []), *found.fragments])
+            for found in await self._store.stale_fragments(kind, [s.id for s in stale])
         ]
         return {d.fragments.id: d for d in due if self._summariser.due(d.texts)}
 
@@ -139,9 +139,11 @@ class Refresher:
         for (fragments, _), summary in zip(asked, written, strict=True):
             if isinstance(summary, str):
                 summaries[fragments.id] = summary
-                noted += fragments.note_ids
+                noted += fragments.source_ids
             elif isinstance(summary, ModelError) and not isinstance(summary, ModelAccessError):
-                logger.warning("the notes on %s stand as they are until the next one: %s", names[fragments.id], summary)
+                logger.warning(
+                    "the fragments on %s stand as they are until the next one: %s", names[fragments.id], summary
+                )
             else:
                 raise summary
         return summaries, noted

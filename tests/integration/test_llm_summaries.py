@@ -268,7 +268,7 @@ def test_a_summary_that_fails_leaves_the_notes_and_holds_up_nothing(
         await rag.ingest(deeds(8))
 
     run(words_dsn, llm, work)
-    assert "the notes on Alder stand as they are" in caplog.text
+    assert "the fragments on Alder stand as they are" in caplog.text
     assert alder(words_dsn) == "Alder is told of in 9 notes.", "the next note brings another try"
     assert brain.counts["summary"] in (3, 4)
 

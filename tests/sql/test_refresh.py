@@ -136,10 +136,10 @@ def test_notes_are_read_where_they_may_be_enough_for_a_summary(workspace: Worksp
         )
     )
     workspace.work()
-    found = workspace.do(workspace.store.stale_notes("entity", [e.id for e in claim_entities(workspace)]))
+    found = workspace.do(workspace.store.stale_fragments("entity", [e.id for e in claim_entities(workspace)]))
     names = dict(workspace.rows("select id, name from pgrag.entity"))
-    assert {names[notes.id]: len(notes.notes) for notes in found} == {"eight": 8, "long": 2}
-    assert all(note.startswith("(2000-01-01) ") for notes in found for note in notes.notes)
+    assert {names[notes.id]: len(notes.fragments) for notes in found} == {"eight": 8, "long": 2}
+    assert all(note.startswith("(2000-01-01) ") for notes in found for note in notes.fragments)
 
 
 def test_tokens_before_the_count_are_an_upper_bound(workspace: Workspace) -> None:
