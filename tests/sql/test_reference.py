@@ -122,6 +122,7 @@ def assert_as_the_rules_say(
 
 
 EXAMPLES = os.environ.get("REFERENCE_EXAMPLES")
+pytestmark = pytest.mark.timeout(24 * 3600 if EXAMPLES else 240)
 COMPARED = settings(
     max_examples=int(EXAMPLES or 100),
     derandomize=EXAMPLES is None,
