@@ -1,29 +1,37 @@
-"""From settings to what they name: a server with a workspace, and the models (LiteLLM's, or the keyless ones)."""
+"""What the settings name, made: the server, the models (keyless ones where none is named), and what works by them."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from decimal import Decimal
 
 import anyio.to_thread
+import asyncpg
 from pydantic import SecretStr
 
 from pgrag.config import Settings
+from pgrag.database.pool import read_workspace
 from pgrag.database.store import Store
+from pgrag.database.workspace import check_identity
 from pgrag.embedding.keyless import KeylessEmbedder
 from pgrag.embedding.litellm_embedder import LiteLLMEmbedder
 from pgrag.errors import ConfigError
 from pgrag.extraction.keyless.extractor import KeylessExtractor, KeylessKeywords, KeylessModels
 from pgrag.extraction.llm.extractor import LLMExtractor
+from pgrag.graph.ingest import Ingestor
+from pgrag.graph.reembed import Reembedder
+from pgrag.graph.refresh import Refresher
 from pgrag.graph.summaries import Summariser
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.requests import Server
 from pgrag.llm.spending import Bills
 from pgrag.search.answer import Answerer, LLMAnswerer, QuotingAnswerer
 from pgrag.search.keywords import LLMKeywords
-from pgrag.server.server import EmbeddedServer
+from pgrag.search.searcher import Searcher
+from pgrag.server.embedded import EmbeddedServer
 from pgrag.text.tokens import Tokenizer
-from pgrag.types import Embedder, Extractor, KeywordExtractor
+from pgrag.types import DocumentChunker, Embedder, Extractor, KeywordExtractor
 
 
 class Models:
@@ -35,26 +43,25 @@ class Models:
         embedder: Embedder | None = None,
         extractor: Extractor | None = None,
         keyword_extractor: KeywordExtractor | None = None,
+        *,
+        gateway: Gateway | None = None,
     ) -> None:
         self._settings = settings
+        self._given = embedder, extractor, keyword_extractor
         self._embedder = embedder
         self._extractor = extractor
         self._keyword_extractor = keyword_extractor
         self._keyless = KeylessModels()
-        self._gateway = Gateway(settings)
+        self._gateway = gateway or Gateway(settings)
 
-    def attach(self, store: Store) -> None:
-        """Keeps responses and usage in this workspace from now on."""
-        self._gateway.cache = store
+    def keeping_in(self, store: Store) -> Models:
+        """The same models, which keep responses and usage in this workspace; they share limits, budget, connections."""
+        gateway = Gateway(self._settings, store, requests=self._gateway.requests)
+        return Models(self._settings, *self._given, gateway=gateway)
 
     async def aclose(self) -> None:
         """Closes the connections to model servers."""
         await self._gateway.aclose()
-
-    @property
-    def spent(self) -> Decimal:
-        """US dollars paid through these models so far."""
-        return self._gateway.usage.cost
 
     def tally(self) -> AbstractContextManager[Bills]:
         """Records what the requests of this task, and of the tasks that it starts, cost until it is closed."""
@@ -126,15 +133,20 @@ class Models:
             QuotingAnswerer(store, tokenizer) if model is None else LLMAnswerer(store, self._gateway, model, tokenizer)
         )
 
-    def evaluator(self, purpose: str) -> tuple[Gateway, str]:
-        """The gateway and the model of setting evaluate_model (or llm_model), for `purpose` in the words of a user.
+    @property
+    def gateway(self) -> Gateway:
+        """The way to language models."""
+        return self._gateway
+
+    def evaluation_model(self, purpose: str) -> str:
+        """The LLM of the setting evaluate_model (or llm_model), for `purpose` in the words of a user.
 
         Raises ConfigError without an LLM.
         """
         model = self._settings.evaluate_model or self._settings.llm_model
         if model is None:
             raise ConfigError(f"{purpose} needs an LLM: set PGRAG_LLM_MODEL (or PGRAG_EVALUATE_MODEL)")
-        return self._gateway, model
+        return model
 
     def summariser(self, tokenizer: Tokenizer) -> Summariser | None:
         """By the setting extraction_model (or llm_model); none without an LLM."""
@@ -150,6 +162,65 @@ class Models:
             max_tokens=self._settings.summary_tokens,
             context_tokens=self._settings.summary_context_tokens,
             output_language=self._settings.output_language,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWorkspace:
+    """A workspace that was checked, and what works on it."""
+
+    settings: Settings
+    store: Store
+    models: Models
+    embedder: Embedder
+    tokenizer: Tokenizer
+
+    @classmethod
+    async def open(cls, pool: asyncpg.Pool, settings: Settings, models: Models, tokenizer: Tokenizer) -> OpenWorkspace:
+        """Raises WorkspaceError if there is none, CodeTreeError, DimensionError, DatabaseError, ModelError."""
+        meta = await read_workspace(pool, settings)
+        store = Store(pool, settings, meta.dimension)
+        own = models.keeping_in(store)
+        embedder = await own.embedder(meta.dimension)
+        check_identity(meta, embedder, settings)
+        return cls(settings, store, own, embedder, tokenizer)
+
+    def refresher(self) -> Refresher:
+        """Derives anew what is stale."""
+        summariser = self.models.summariser(self.tokenizer)
+        return Refresher(self.store, self.embedder, self.tokenizer, self.settings.embedding_batch, summariser)
+
+    def ingestor(self, chunker: DocumentChunker) -> Ingestor:
+        """Puts documents in, cut by `chunker`."""
+        s = self.settings
+        return Ingestor(
+            self.store,
+            self.embedder,
+            self.models.extractor(),
+            self.tokenizer,
+            chunker,
+            self.refresher(),
+            embedding_batch=s.embedding_batch,
+            claim_batch=s.claim_batch,
+            workers=s.workers,
+            refresh_chunks=s.refresh_chunks,
+            refresh_seconds=s.refresh_seconds,
+            lease_seconds=s.lease_seconds,
+            max_attempts=s.max_attempts,
+        )
+
+    def reembedder(self) -> Reembedder:
+        """Makes all vectors again."""
+        return Reembedder(self.store, self.embedder, self.refresher(), self.settings.embedding_batch)
+
+    def answerer(self) -> Answerer:
+        """Writes or quotes answers."""
+        return self.models.answerer(self.store, self.tokenizer)
+
+    def searcher(self) -> Searcher:
+        """Answers questions."""
+        return Searcher(
+            self.store, self.settings, self.embedder, self.models.keyword_extractor(), self.answerer(), self.tokenizer
         )
 
 

@@ -14,8 +14,7 @@ import anyio.to_thread
 import asyncpg
 
 from pgrag.config import Settings, load_settings
-from pgrag.database.pool import check_opening, open_pool, stored_dimension
-from pgrag.database.store import Store
+from pgrag.database.pool import open_pool, stored_dimension
 from pgrag.documents.custom_chunker import chunker_of
 from pgrag.documents.reading import DocumentDefaults, Source
 from pgrag.errors import UsageError, WorkspaceError
@@ -25,15 +24,13 @@ from pgrag.evaluate.run import KS, Evaluator
 from pgrag.evaluate.run import Progress as EvaluationProgress
 from pgrag.evaluate.variants import grid, with_baseline
 from pgrag.evaluate.verdicts import check_pair, judged
-from pgrag.factory import Models, initialise_workspace, resolve_server
+from pgrag.factory import Models, OpenWorkspace, initialise_workspace, resolve_server
 from pgrag.graph.estimate import Estimator
 from pgrag.graph.ingest import Ingestor, Progress
-from pgrag.graph.reembed import Reembedder
-from pgrag.graph.refresh import Refresher
 from pgrag.llm.prompts import RESPONSE_TYPE
 from pgrag.search.answer import AnswerOptions
 from pgrag.search.filters import Filter
-from pgrag.search.searcher import AnswerStream, QueryOptions, Searcher, query_options
+from pgrag.search.searcher import AnswerStream, QueryOptions, query_options
 from pgrag.text.folding import clean
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import (
@@ -92,7 +89,7 @@ class PgRAG:
         self._given_pool = pool
         self._stack = AsyncExitStack()
         self._pool: asyncpg.Pool | None = None
-        self._store: Store | None = None
+        self._workspace: OpenWorkspace | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -108,7 +105,7 @@ class PgRAG:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool = self._store = None
+        self._pool = self._workspace = None
         await self._stack.aclose()
 
     # ------------------------------------------------------------ in
@@ -147,7 +144,7 @@ class PgRAG:
         """
         pool = self._open_pool()
         exists = await stored_dimension(pool, self.settings) is not None
-        store = await self._opened() if exists else None
+        store = (await self._opened()).store if exists else None
         estimator = Estimator(self.settings, self._models, self._chunker, self._tokenizer, store)
         return await estimator.run(_listed(sources), DocumentDefaults(labels, metadata or {}, published_at))
 
@@ -190,7 +187,7 @@ class PgRAG:
 
     async def refresh(self) -> RefreshReport:
         """Recomputes entities and relations whose sources changed. Raises DatabaseError, ModelError."""
-        return await (await self._refresher(await self._opened())).run()
+        return await (await self._opened()).refresher().run()
 
     async def reembed(self) -> ReembedReport:
         """Makes the workspace one of this embedder: all vectors again, nothing extracted again. Resumable.
@@ -203,26 +200,23 @@ class PgRAG:
             raise UsageError("PgRAG is not open: use `async with PgRAG(...) as rag`")
         if self._given_pool is not None:
             raise UsageError("reembed changes tables: open PgRAG with a dsn, not with a pool")
-        embedder = await self._models.embedder()
-        await anyio.to_thread.run_sync(migrate.change_model, self.settings, embedder)
+        await anyio.to_thread.run_sync(migrate.change_model, self.settings, await self._models.embedder())
         await self._pool.expire_connections()  # their prepared statements know the old type
-        store = await self._opened()
-        refresher = await self._refresher(store)
-        return await Reembedder(store, embedder, refresher, self.settings.embedding_batch).run()
+        return await (await self._opened()).reembedder().run()
 
     async def retry(self, *, progress: Progress | None = None) -> IngestReport:
         """Tries chunks that failed again, and works on all that still wait; `chunks` of the report is how many.
 
         Errors as `ingest`.
         """
-        store = await self._opened()
-        await store.retry_chunks()
-        return await (await self._ingestor()).resume(progress=progress)
+        workspace = await self._opened()
+        await workspace.store.retry_chunks()
+        return await workspace.ingestor(self._chunker).resume(progress=progress)
 
     async def delete(self, uris: Sequence[str] | str) -> DeleteReport:
         """Deletes documents and every trace of what only they said. Unknown uris are reported, not an error."""
         wanted = list(dict.fromkeys(map(clean, [uris] if isinstance(uris, str) else uris)))
-        gone = await (await self._opened()).delete_documents(wanted)
+        gone = await (await self._opened()).store.delete_documents(wanted)
         found = set(gone["uris"])
         return DeleteReport(
             len(found), gone["chunks"], gone["entities"], gone["relations"], gone["facts"],
@@ -258,7 +252,7 @@ class PgRAG:
         """
         chosen = self._options(mode, options, filter)
         answer_options = _answer_options(response_type, user_prompt, conversation_history)
-        searcher = await self._searcher()
+        searcher = (await self._opened()).searcher()
         return await searcher.query(
             question, chosen, keywords, answer_options, only_context=only_context, only_prompt=only_prompt
         )
@@ -279,7 +273,7 @@ class PgRAG:
         """As `query`, with the answer in pieces: `async for piece in await rag.stream(...)`."""
         chosen = self._options(mode, options, filter)
         answer_options = _answer_options(response_type, user_prompt, conversation_history)
-        return await (await self._searcher()).stream(question, chosen, keywords, answer_options)
+        return await (await self._opened()).searcher().stream(question, chosen, keywords, answer_options)
 
     async def retrieve(
         self,
@@ -293,7 +287,7 @@ class PgRAG:
     ) -> Retrieval:
         """The entities, relations and passages for a question, best first; options and errors as `query`."""
         chosen = self._options(mode, options, filter)
-        return await (await self._searcher()).retrieve(question, chosen, keywords)
+        return await (await self._opened()).searcher().retrieve(question, chosen, keywords)
 
     async def evaluate(
         self,
@@ -322,59 +316,59 @@ class PgRAG:
         variants, base = with_baseline(self.settings, grid(self.settings, modes, options or {}), baseline)
         if judge is not None:
             check_pair(judge, [variant.label for variant in variants])
-        llm = None if judge is None else self._models.evaluator("a judge")
-        store = await self._opened()
+            self._models.evaluation_model("a judge")
+        workspace = await self._opened()
+        models = workspace.models
         evaluator = Evaluator(
-            store, self.settings, await self._models.embedder(), self._models.keyword_extractor(),
-            self._models.answerer(store, self._tokenizer), self._tokenizer, self._models.tally,
+            workspace.store, self.settings, workspace.embedder, models.keyword_extractor(), workspace.answerer(),
+            self._tokenizer, models.tally,
         )  # fmt: skip
         report = await evaluator.run(
             questions, variants, name=name or self.settings.workspace, ks=ks, answers=answers or judge is not None,
             answer_options=AnswerOptions(response_type), baseline=base, filter=filter, concurrency=concurrency,
             progress=progress,
         )  # fmt: skip
-        if judge is None or llm is None or "stopped" in report.settings:
+        if judge is None or "stopped" in report.settings:
             return report
-        return await judged(report, judge, *llm, await store.corpus_state())
+        model = models.evaluation_model("a judge")
+        return await judged(report, judge, models.gateway, model, await workspace.store.corpus_state())
 
     async def draft_questions(self, count: int) -> DraftedQuestions:
         """At most `count` questions with answers and evidence, made by an LLM from passages of the workspace.
 
         Raises UsageError, ConfigError without an LLM, DatabaseError, ModelError, BudgetError.
         """
-        gateway, model = self._models.evaluator("drafting questions")
-        return await draft_questions(await self._opened(), gateway, model, count)
+        model = self._models.evaluation_model("drafting questions")
+        workspace = await self._opened()
+        return await draft_questions(workspace.store, workspace.models.gateway, model, count)
 
     async def documents(self, status: str | None = None) -> list[DocumentInfo]:
         """The documents, by uri; `status` is pending, complete, failed or empty. Raises UsageError, DatabaseError."""
         if status is not None and status not in ("pending", "complete", "failed", "empty"):
             raise UsageError(f"unknown status {status!r}: use pending, complete, failed or empty")
-        return await (await self._opened()).documents(status)
+        return await (await self._opened()).store.documents(status)
 
     async def failures(self) -> list[DocumentFailure]:
         """Chunks that failed and why."""
-        rows = await (await self._opened()).failures()
+        rows = await (await self._opened()).store.failures()
         return [DocumentFailure(row["uri"], row["error"], row["ordinal"]) for row in rows]
 
     async def usage(self) -> list[UsageRow]:
         """Model calls, tokens and cost so far, by purpose and model."""
-        return await (await self._opened()).usage()
+        return await (await self._opened()).store.usage()
 
     async def stats(self) -> Stats:
         """Size and state of the workspace."""
-        return await (await self._opened()).stats()
+        return await (await self._opened()).store.stats()
 
     # ------------------------------------------------------------ parts
 
-    async def _opened(self) -> Store:
-        """The checked store. Raises WorkspaceError if there is no workspace yet."""
+    async def _opened(self) -> OpenWorkspace:
+        """The workspace, checked. Raises WorkspaceError if there is none yet."""
         pool = self._open_pool()
-        if self._store is None:
-            embedder = await self._models.embedder(await stored_dimension(pool, self.settings))
-            await check_opening(pool, self.settings, embedder)
-            self._store = Store(pool, self.settings, embedder.dimension)
-            self._models.attach(self._store)
-        return self._store
+        if self._workspace is None:
+            self._workspace = await OpenWorkspace.open(pool, self.settings, self._models, self._tokenizer)
+        return self._workspace
 
     def _open_pool(self) -> asyncpg.Pool:
         if self._pool is None:
@@ -383,42 +377,15 @@ class PgRAG:
 
     async def _ingestor(self) -> Ingestor:
         try:
-            store = await self._opened()
+            workspace = await self._opened()
         except WorkspaceError:
             if self._given_pool is not None:  # a dsn from the environment may be another database
                 raise
             await initialise_workspace(self.settings, await self._models.embedder())
             if self._pool is not None:  # its connections were made before there was a type of vectors
                 await self._pool.expire_connections()
-            store = await self._opened()
-        s = self.settings
-        return Ingestor(
-            store,
-            await self._models.embedder(),
-            self._models.extractor(),
-            self._tokenizer,
-            self._chunker,
-            await self._refresher(store),
-            embedding_batch=s.embedding_batch,
-            claim_batch=s.claim_batch,
-            workers=s.workers,
-            refresh_chunks=s.refresh_chunks,
-            refresh_seconds=s.refresh_seconds,
-            lease_seconds=s.lease_seconds,
-            max_attempts=s.max_attempts,
-        )
-
-    async def _refresher(self, store: Store) -> Refresher:
-        summariser = self._models.summariser(self._tokenizer)
-        embedder = await self._models.embedder()
-        return Refresher(store, embedder, self._tokenizer, self.settings.embedding_batch, summariser)
-
-    async def _searcher(self) -> Searcher:
-        store = await self._opened()
-        return Searcher(
-            store, self.settings, await self._models.embedder(), self._models.keyword_extractor(),
-            self._models.answerer(store, self._tokenizer), self._tokenizer,
-        )  # fmt: skip
+            workspace = await self._opened()
+        return workspace.ingestor(self._chunker)
 
     def _options(self, mode: Mode | str, options: Mapping[str, Any], filter: Filter | None) -> QueryOptions:
         return query_options(self.settings, mode, options, filter)

@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from pgrag.config import Settings
 from pgrag.database.connect import describe
-from pgrag.database.trees import code_digest
-from pgrag.database.workspace import EmbedderIdentity, WorkspaceMeta, check_identity
+from pgrag.database.sql import code_digest
+from pgrag.database.workspace import WorkspaceMeta
 from pgrag.errors import (
     CodeTreeError,
     ConfigError,
@@ -177,10 +177,10 @@ async def stored_dimension(pool: asyncpg.Pool, settings: Settings) -> int | None
     return int(rows[0]["dimension"]) if rows else None
 
 
-async def check_opening(pool: asyncpg.Pool, settings: Settings, embedder: EmbedderIdentity) -> None:
-    """Checks that the workspace exists, fits the embedder and the settings, and runs this release's SQL code.
+async def read_workspace(pool: asyncpg.Pool, settings: Settings) -> WorkspaceMeta:
+    """What the workspace was made for; it runs this release's SQL code.
 
-    Raises WorkspaceError, DimensionError, CodeTreeError or DatabaseError.
+    Raises WorkspaceError if there is none, CodeTreeError for another release's, or DatabaseError.
     """
     schema = quoted(settings.schema_name)
     columns = ", ".join(f"m.{field.name}" for field in fields(WorkspaceMeta))
@@ -196,11 +196,11 @@ async def check_opening(pool: asyncpg.Pool, settings: Settings, embedder: Embedd
         raise WorkspaceError(f"workspace {settings.workspace} is incomplete: run `pgrag init`")
     values = dict(rows[0])
     code = values.pop("code")
-    check_identity(WorkspaceMeta(**values), embedder, settings)
     if code != code_digest():
         raise CodeTreeError(
             f"workspace {settings.workspace} runs the SQL code of another release of pgrag: run `pgrag db upgrade`"
         )
+    return WorkspaceMeta(**values)
 
 
 def _cannot_connect(error: BaseException, settings: Settings) -> PgragError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -142,6 +143,24 @@ class Fragments:
     fragments: Sequence[str]
     source_ids: Sequence[int]
     chunk_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A paid response to keep: JSON text, what it cost (US dollars), and the ids of the chunks it was made from.
+
+    With a `state` it is kept only while the texts are those of that state.
+    """
+
+    key: str
+    purpose: str
+    model: str
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost: Decimal
+    chunks: Sequence[int] = ()
+    state: str | None = None
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from pgrag.database.rows import (
     DocumentState,
     Fragments,
     NewDocument,
+    Response,
     StaleEntity,
     StaleRelation,
     StoredDocument,
@@ -62,7 +63,7 @@ VectorKind = Literal["chunk", "fact"]
 
 
 class Store:
-    """A workspace over a pool of connections, checked before (`pool.check_opening`). Several tasks may share it."""
+    """A workspace over a pool of connections, checked before (`pool.read_workspace`). Several tasks may share it."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings, dimension: int) -> None:
         self._pool = pool
@@ -296,23 +297,13 @@ class Store:
         """The cached responses that are there, by key."""
         return {row["key"]: row["response"] for row in await self._call("get_cached", list(keys))}
 
-    async def put_cached(
-        self,
-        key: str,
-        purpose: str,
-        model: str,
-        response: str,
-        prompt_tokens: int,
-        completion_tokens: int,
-        cost: Decimal,
-        chunks: Sequence[int],
-        state: str | None,
-    ) -> None:
+    async def put_cached(self, response: Response) -> None:
         """Commits a paid response with the chunks it was made from, unless these are gone or the state is another one
         by now, and counts it."""
+        r = response
         await self._call(
-            "put_cached", self._code, key, purpose, model, clean(response), prompt_tokens, completion_tokens, cost,
-            list(chunks), state,
+            "put_cached", self._code, r.key, r.purpose, r.model, clean(r.text), r.prompt_tokens, r.completion_tokens,
+            r.cost, list(r.chunks), r.state,
         )  # fmt: skip
 
     async def corpus_state(self) -> str:

@@ -49,11 +49,10 @@ async def draft_questions(
     count: int,
     *,
     shares: Mapping[Kind, float] = SHARES,
-    seed: str = "",
 ) -> DraftedQuestions:
     """At most `count` questions, mixed by `shares`, each with its answers and the sentences that hold them as gold.
 
-    Passages are drawn by digest, spread over the documents: the same texts, answers and `seed` give the same questions.
+    Passages are drawn by digest, spread over the documents: the same texts and answers give the same questions.
     A draft that fails a check is dropped and another one asked for, up to two calls a question. Passages come again
     only when all of the kind were shown, then with the questions asked before. A kind without passages (documents that
     name one entity, ...) leaves its share to the others. Raises UsageError for a wrong count or share, BudgetError and
@@ -62,7 +61,7 @@ async def draft_questions(
     if not 1 <= count <= MAX_QUESTIONS:
         raise UsageError(f"questions to draft: {count} is not between 1 and {MAX_QUESTIONS:,}")
     wanted = checked_shares(shares)
-    stocks = [_Stock(kind, await _draws(store, kind, seed, count)) for kind in wanted]
+    stocks = [_Stock(kind, await _draws(store, kind, count)) for kind in wanted]
     return await _Drafting(gateway, model, count, wanted, stocks).run()
 
 
@@ -101,11 +100,11 @@ class _Stock:
         return self.draws[(self.attempts - 1) % len(self.draws)]
 
 
-async def _draws(store: Store, kind: Kind, seed: str, limit: int) -> list[_Draw]:
+async def _draws(store: Store, kind: Kind, limit: int) -> list[_Draw]:
     """What can be drawn for a kind, each set of passages once."""
     subjects: dict[int, str] = {}
     drawn: dict[int, list[DrawnChunk]] = {}
-    for row in await store.draw_passages(kind.value, f"{kind.value}:{seed}", limit):
+    for row in await store.draw_passages(kind.value, f"{kind.value}:", limit):
         subjects[row["draw"]] = row["subject"]
         drawn.setdefault(row["draw"], []).append(
             DrawnChunk(row["chunk_id"], row["uri"], row["ordinal"], tuple(row["headings"]), row["body"])
@@ -217,9 +216,9 @@ class _Drafting:
         return tuple(told)
 
 
-def write_questions(path: Path, questions: Sequence[Question], *, overwrite: bool = False) -> None:
+def write_questions(path: Path, questions: Sequence[Question]) -> None:
     """Writes a set of questions as JSON lines (UTF-8), whole or not at all. Raises UsageError as `check_target`."""
-    check_target(path, overwrite=overwrite)
+    check_target(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with partial.open("x", encoding="utf-8", newline="\n") as file:
@@ -233,11 +232,11 @@ def write_questions(path: Path, questions: Sequence[Question], *, overwrite: boo
         partial.unlink(missing_ok=True)
 
 
-def check_target(path: Path, *, overwrite: bool = False) -> None:
+def check_target(path: Path) -> None:
     """Raises UsageError if questions cannot be written there: to be asked before any are paid for."""
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: {'it is' if path.is_dir() else f'{path.parent} is not'} a directory")
-    if path.exists() and not overwrite:
+    if path.exists():
         raise UsageError(f"{path} exists: give another name, or remove it")
 
 

@@ -38,7 +38,7 @@ class EvaluationSet:
     warnings: tuple[str, ...] = ()
 
 
-def load_layout(directory: Path, *, split: str = "", name: str = "", pool: str = "") -> EvaluationSet:
+def load_layout(directory: Path, *, split: str = "", name: str = "") -> EvaluationSet:
     """The set in a directory, in one of three layouts:
 
     - BEIR: `corpus.jsonl` {_id, title, text}, `queries.jsonl` {_id, text}, `qrels/<split>.tsv`: scores above 0 are
@@ -46,7 +46,7 @@ def load_layout(directory: Path, *, split: str = "", name: str = "", pool: str =
     - HippoRAG: `<name>_corpus.json` ([{title, text}] or {title: text or sentences}) and `<name>.json`, whose questions
       bring their paragraphs (MuSiQue), or context and supporting_facts (HotpotQA, 2WikiMultiHopQA);
     - JSON lines: `corpus.jsonl` {id, title, text} and `questions.jsonl` as `load_questions` takes it. Questions with
-      a `missing_evidence` are left out; with `pool`, so are passages where the field of that name is not true.
+      a `missing_evidence` are left out.
 
     A question with gold that is no passage of the set cannot be answered in full and is left out. Raises UsageError for
     other directories and for what cannot be read, with file and line.
@@ -56,7 +56,7 @@ def load_layout(directory: Path, *, split: str = "", name: str = "", pool: str =
     if (directory / "corpus.jsonl").is_file() and (directory / "queries.jsonl").is_file():
         return _complete(_beir(directory, split))
     if (directory / "corpus.jsonl").is_file() and (directory / "questions.jsonl").is_file():
-        return _complete(_json_lines(directory, pool))
+        return _complete(_json_lines(directory))
     found = [path.name.removesuffix(CORPUS) for path in sorted(directory.glob(f"*{CORPUS}"))]
     pairs = [stem for stem in found if (directory / f"{stem}.json").is_file()]
     if name and name not in pairs:
@@ -87,8 +87,8 @@ def _complete(found: EvaluationSet) -> EvaluationSet:
 # ---------------------------------------------------------------- JSON lines and BEIR
 
 
-def _json_lines(directory: Path, pool: str) -> EvaluationSet:
-    documents, warnings = _corpus(directory / "corpus.jsonl", "id", pool)
+def _json_lines(directory: Path) -> EvaluationSet:
+    documents, warnings = _corpus(directory / "corpus.jsonl", "id")
     questions, _ = load_questions(directory / "questions.jsonl")
     rows = json_lines(directory / "questions.jsonl")
     kept = [q for q, (_, row) in zip(questions, rows, strict=True) if not row.get("missing_evidence")]
@@ -98,7 +98,7 @@ def _json_lines(directory: Path, pool: str) -> EvaluationSet:
 
 
 def _beir(directory: Path, split: str) -> EvaluationSet:
-    documents, warnings = _corpus(directory / "corpus.jsonl", "_id", "")
+    documents, warnings = _corpus(directory / "corpus.jsonl", "_id")
     texts: dict[str, str] = {}
     for number, row in json_lines(directory / "queries.jsonl"):
         place = f"{directory / 'queries.jsonl'}:{number}"
@@ -144,12 +144,10 @@ def _judgements(directory: Path, split: str) -> dict[str, list[str]]:
     return dict(gold)
 
 
-def _corpus(file: Path, key: str, pool: str) -> tuple[tuple[Document, ...], list[str]]:
+def _corpus(file: Path, key: str) -> tuple[tuple[Document, ...], list[str]]:
     documents: dict[str, Document] = {}
     empty = 0
     for number, row in json_lines(file):
-        if pool and row.get(pool) is not True:
-            continue
         place = f"{file}:{number}"
         uri = _identifier(row, key, place)
         if uri in documents:
@@ -160,7 +158,7 @@ def _corpus(file: Path, key: str, pool: str) -> tuple[tuple[Document, ...], list
         else:
             empty += 1
     if not documents:
-        raise UsageError(f"{file} holds no passage" + (f" with {pool} set" if pool else ""))
+        raise UsageError(f"{file} holds no passage")
     return tuple(documents.values()), [f"{amount(empty, 'passage')} left out: no text"] if empty else []
 
 

@@ -133,7 +133,6 @@ class Evaluator:
         baseline: str = "",
         filter: Filter | None = None,
         concurrency: int = 4,
-        warnings: Sequence[str] = (),
         progress: Progress | None = None,
     ) -> EvaluationReport:
         """Every question by every variant, `concurrency` questions at a time.
@@ -188,7 +187,7 @@ class Evaluator:
             ks=ks,
             rows=rows,
             outcomes=outcomes,
-            warnings=(*warnings, *_lacking(lacking), *_warnings(job, done, outcomes)),
+            warnings=(*_lacking(lacking), *_warnings(job, done, outcomes)),
         )
 
     async def _load_models(self, text: str, answers: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from pgrag.config import Settings
+from pgrag.database.rows import Response
 from pgrag.llm import litellm_calls
 from pgrag.llm.litellm_models import Model
 from pgrag.llm.replies import ChatResult, ChatStream, Reply, StreamReader, read_reply
@@ -37,22 +37,8 @@ class ResponseCache(Protocol):
     async def get_cached(self, keys: Sequence[str]) -> Mapping[str, str]:
         """The responses that are there, by key."""
 
-    async def put_cached(
-        self,
-        key: str,
-        purpose: str,
-        model: str,
-        response: str,
-        prompt_tokens: int,
-        completion_tokens: int,
-        cost: Decimal,
-        chunks: Sequence[int],
-        state: str | None,
-    ) -> None:
-        """Keeps a response (JSON text) with the ids of the chunks it was made from, and counts one call.
-
-        With a `state` it is kept only while the texts are those of that state.
-        """
+    async def put_cached(self, response: Response) -> None:
+        """Keeps a response, and counts one call."""
 
     async def count_usage(
         self, purpose: str, model: str, prompt_tokens: int, completion_tokens: int, cost: Decimal
@@ -63,13 +49,11 @@ class ResponseCache(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Request:
     purpose: str
-    messages: list[dict[str, str]]
     model: str
-    schema: Schema | None
-    prompt_digest: str
-    chunks: tuple[int, ...]
-    state: str | None
-    max_tokens: int | None
+    messages: list[dict[str, str]]
+    schema: Schema | None = None
+    chunks: tuple[int, ...] = ()
+    state: str | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -77,10 +61,10 @@ class _Request:
 
 
 class Gateway:
-    """Asks language models through `cache`, which may be set later. Safe to share between tasks, loops and threads.
+    """Asks language models through `cache`. Safe to share between tasks, loops and threads.
 
     Raises ModelError, its ModelAccessError where no request can succeed, and BudgetError at the setting max_cost.
-    `sleep` waits between repetitions.
+    `requests` are those of another gateway, to share its limits, budget and connections.
     """
 
     def __init__(
@@ -88,11 +72,11 @@ class Gateway:
         settings: Settings,
         cache: ResponseCache | None = None,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        requests: Requests | None = None,
     ) -> None:
         self.settings = settings
         self.cache = cache
-        self.requests = Requests(settings, sleep)
+        self.requests = requests or Requests(settings)
         self._single_flight: SingleFlight[ChatResult] = SingleFlight()
 
     @property
@@ -111,12 +95,9 @@ class Gateway:
         *,
         model: str,
         schema: Schema | None = None,
-        prompt_digest: str = "",
         chunks: Sequence[int] = (),
         state: str | None = None,
-        use_cache: bool = True,
         known_new: bool = False,
-        max_tokens: int | None = None,
         usable: Usable | None = None,
     ) -> ChatResult:
         """The answer: from the cache, from the same request if it is under way, or asked for and committed.
@@ -126,23 +107,14 @@ class Gateway:
         `state` of all texts it is kept only in that state. An empty answer is counted and not kept; a cached one that
         is not `usable` is asked for again. `known_new` saves looking for what nobody can have asked yet.
         """
-        request = _Request(
-            purpose,
-            _cleaned(messages),
-            model,
-            schema,
-            prompt_digest,
-            tuple(chunks),
-            state,
-            max_tokens,
-        )
+        request = _Request(purpose, model, _cleaned(messages), schema=schema, chunks=tuple(chunks), state=state)
         key = self._key(request)
 
         async def run() -> ChatResult:
-            hit = await self._hit(key, model, usable) if use_cache and not known_new else None
+            hit = await self._hit(key, model, usable) if not known_new else None
             return hit or await self._ask(request, key)
 
-        result, own = await self._single_flight.join((key, use_cache), run)
+        result, own = await self._single_flight.join(key, run)
         if not own or result.cached:
             self.requests.spending.add_cached()
             return replace(result, cached=True)
@@ -154,26 +126,12 @@ class Gateway:
         messages: Messages,
         *,
         model: str,
-        prompt_digest: str = "",
-        chunks: Sequence[int] = (),
         state: str | None = None,
-        use_cache: bool = True,
-        max_tokens: int | None = None,
         usable: Usable | None = None,
     ) -> ChatStream:
         """The same answer in pieces, committed with its last piece. What is in the cache comes in one piece."""
-        request = _Request(
-            purpose,
-            _cleaned(messages),
-            model,
-            None,
-            prompt_digest,
-            tuple(chunks),
-            state,
-            max_tokens,
-        )
         stream = ChatStream()
-        stream.pieces = self._pieces(stream, request, use_cache, usable)
+        stream.pieces = self._pieces(stream, _Request(purpose, model, _cleaned(messages), state=state), usable)
         return stream
 
     # ------------------------------------------------------------ asking
@@ -193,11 +151,9 @@ class Gateway:
         await finish(self._keep(request, key, result, time.perf_counter() - started))
         return result
 
-    async def _pieces(
-        self, stream: ChatStream, request: _Request, use_cache: bool, usable: Usable | None
-    ) -> AsyncGenerator[str, None]:
+    async def _pieces(self, stream: ChatStream, request: _Request, usable: Usable | None) -> AsyncGenerator[str, None]:
         key = self._key(request)
-        if use_cache and (hit := await self._hit(key, request.model, usable)) is not None:
+        if (hit := await self._hit(key, request.model, usable)) is not None:
             self.requests.spending.add_cached()
             stream.result = hit
             yield hit.text
@@ -231,8 +187,8 @@ class Gateway:
         model = await self.requests.model("llm", request.model)
         options = self.requests.options("llm", model)
         options |= {"messages": request.messages, "temperature": self.settings.temperature}
-        if (limit := request.max_tokens or self.settings.max_output_tokens) is not None:
-            options["max_tokens"] = limit
+        if self.settings.max_output_tokens is not None:
+            options["max_tokens"] = self.settings.max_output_tokens
         if request.schema is not None and model.takes_schema:
             options["response_format"] = _response_format(request.schema)
         return model, options
@@ -241,10 +197,9 @@ class Gateway:
 
     def _key(self, request: _Request) -> str:
         schema = request.schema.model_json_schema() if isinstance(request.schema, type) else request.schema
-        limit = request.max_tokens or self.settings.max_output_tokens
         parts = [
-            request.purpose, request.model, request.prompt_digest, request.messages, schema, self.settings.temperature,
-            limit,
+            request.purpose, request.model, request.messages, schema, self.settings.temperature,
+            self.settings.max_output_tokens,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -265,9 +220,12 @@ class Gateway:
         if key is None or not result.text.strip():
             await self.cache.count_usage(request.purpose, request.model, *tokens, result.cost)
             return
-        response = json.dumps({"text": result.text, "finish_reason": result.finish_reason}, ensure_ascii=False)
+        text = json.dumps({"text": result.text, "finish_reason": result.finish_reason}, ensure_ascii=False)
         await self.cache.put_cached(
-            key, request.purpose, request.model, response, *tokens, result.cost, request.chunks, request.state
+            Response(
+                key, request.purpose, request.model, text, *tokens, result.cost,
+                chunks=request.chunks, state=request.state,
+            )
         )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ MODEL_SETTINGS = (
 class Requests:
     """What the requests of one process share. `sleep` waits between repetitions."""
 
-    def __init__(self, settings: Settings, sleep: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(self, settings: Settings, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.settings = settings
         self.spending = Spending(settings.max_cost)
         self._sleep = sleep

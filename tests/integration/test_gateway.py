@@ -19,10 +19,12 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from pgrag.config import Settings
-from pgrag.embedding.litellm_embedder import LiteLLMEmbedder
+from pgrag.database.rows import Response
+from pgrag.embedding.litellm import LiteLLMEmbedder
 from pgrag.errors import BudgetError, ExitCode, ModelAccessError, ModelError
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.replies import ChatResult
+from pgrag.llm.requests import Requests
 from tests.support.openai_server import (
     OpenAIServer,
     Reply,
@@ -52,14 +54,13 @@ class Memory:
     async def get_cached(self, keys: Sequence[str]) -> Mapping[str, str]:
         return {key: self.responses[key] for key in keys if key in self.responses}
 
-    async def put_cached(
-        self, key: str, purpose: str, model: str, response: str, prompt_tokens: int, completion_tokens: int,
-        cost: Decimal, chunks: Sequence[int], state: str | None,
-    ) -> None:  # fmt: skip
+    async def put_cached(self, response: Response) -> None:
         await asyncio.sleep(self.delay)
-        self.responses.setdefault(key, response)
-        self.sources.setdefault(key, []).extend(chunks)
-        self.rows.append((purpose, model, prompt_tokens, completion_tokens, cost))
+        self.responses.setdefault(response.key, response.text)
+        self.sources.setdefault(response.key, []).extend(response.chunks)
+        await self.count_usage(
+            response.purpose, response.model, response.prompt_tokens, response.completion_tokens, response.cost
+        )
 
     async def count_usage(
         self, purpose: str, model: str, prompt_tokens: int, completion_tokens: int, cost: Decimal
@@ -103,7 +104,8 @@ def run(
     """The work, done with a gateway of its own that is closed afterwards."""
 
     async def main() -> T:
-        gateway = Gateway(settings_for(server, **more), cache, sleep=Waits() if waits is None else waits)
+        settings = settings_for(server, **more)
+        gateway = Gateway(settings, cache, requests=Requests(settings, Waits() if waits is None else waits))
         try:
             return await work(gateway)
         finally:
@@ -166,9 +168,11 @@ def test_every_part_of_a_request_makes_another_answer(server: OpenAIServer) -> N
 
     async def ask(gateway: Gateway) -> None:
         for more in (
-            {}, {"prompt_digest": "2"}, {"schema": Answer}, {"schema": {"type": "object"}}, {"max_tokens": 9},
+            {},
+            {"schema": Answer},
+            {"schema": {"type": "object"}},
             {"model": "openai/other"},
-        ):  # fmt: skip
+        ):
             assert not (await chat(gateway, **more)).cached
             assert (await chat(gateway, **more)).cached
         assert not (await gateway.chat("keywords", ASK, model="openai/scripted")).cached
@@ -176,17 +180,8 @@ def test_every_part_of_a_request_makes_another_answer(server: OpenAIServer) -> N
 
     run(server, ask, cache)
     run(server, chat, cache, temperature=0.7)
-    assert server.counts == {"chat": 9}
-
-
-def test_without_the_cache_the_model_is_asked_again(server: OpenAIServer) -> None:
-    cache = Memory()
-
-    async def ask(gateway: Gateway) -> list[bool]:
-        return [(await chat(gateway, use_cache=use)).cached for use in (True, False, True)]
-
-    assert run(server, ask, cache) == [False, False, True]
-    assert server.counts == {"chat": 2}
+    run(server, chat, cache, max_output_tokens=9)
+    assert server.counts == {"chat": 8}
 
 
 def test_what_is_known_to_be_new_is_not_looked_for_but_kept(server: OpenAIServer) -> None:
@@ -295,7 +290,7 @@ def test_refused_options_are_left_out_from_then_on(server: OpenAIServer) -> None
 
 
 def test_a_reasoning_model_gets_no_temperature(server: OpenAIServer) -> None:
-    run(server, lambda gateway: chat(gateway, model="openai/o3-mini", max_tokens=50))
+    run(server, lambda gateway: chat(gateway, model="openai/o3-mini"), max_output_tokens=50)
     body = server.requests[0].body
     assert "temperature" not in body
     assert body["max_completion_tokens"] == 50
@@ -464,15 +459,15 @@ def test_max_cost_stops_before_the_request_that_does_not_fit(server: OpenAIServe
 
     async def ask(gateway: Gateway) -> None:
         for n in range(10):
-            await chat(gateway, f"question {n}", model="openai/gpt-4o-mini", max_tokens=5_000)
+            await chat(gateway, f"question {n}", model="openai/gpt-4o-mini")
 
     with pytest.raises(BudgetError) as caught:
-        run(server, ask, cache, max_cost=0.02)
+        run(server, ask, cache, max_cost=0.02, max_output_tokens=5_000)
     assert caught.value.exit_code is ExitCode.BUDGET
     assert "$0.0180 spent" in str(caught.value)
     assert "max_cost $0.0200" in str(caught.value)
     assert server.counts == {"chat": 3}
-    run(server, ask, cache, max_cost=0.05)  # goes on where it stopped
+    run(server, ask, cache, max_cost=0.05, max_output_tokens=5_000)  # goes on where it stopped
     assert server.counts == {"chat": 10}
 
 
@@ -482,12 +477,12 @@ def test_max_cost_counts_what_is_under_way(server: OpenAIServer) -> None:
     async def ask(gateway: Gateway) -> list[object]:
         return list(
             await asyncio.gather(
-                *(chat(gateway, f"question {n}", model="openai/gpt-4o-mini", max_tokens=10_000) for n in range(4)),
+                *(chat(gateway, f"question {n}", model="openai/gpt-4o-mini") for n in range(4)),
                 return_exceptions=True,
             )
         )
 
-    results = run(server, ask, max_cost=0.013)  # each may cost $0.006
+    results = run(server, ask, max_cost=0.013, max_output_tokens=10_000)  # each may cost $0.006
     assert [type(result) for result in results].count(BudgetError) == 2
     assert server.counts == {"chat": 2}
 
@@ -560,9 +555,10 @@ def test_a_stream_is_repeated_before_its_first_piece_only(server: OpenAIServer) 
     assert (server.counts["chat"], len(waits)) == (3, 2)
     server.script(Reply("a b c d", cut=2))
     got: list[str] = []
+    other = [{"role": "user", "content": "who runs billing"}]
 
     async def ask(gateway: Gateway) -> None:
-        async for piece in gateway.stream("answer", ASK, model="openai/scripted", use_cache=False):
+        async for piece in gateway.stream("answer", other, model="openai/scripted"):
             got.append(piece)
 
     with pytest.raises(ModelError, match="openai/scripted"):
@@ -744,7 +740,7 @@ def test_neither_prompt_nor_key_is_logged(server: OpenAIServer, caplog: pytest.L
     server.script(failing(500, f"broke with {KEY}"), Reply("the answer itself"), failing(400, "no"))
     run(server, lambda g: chat(g, "a very private question"))
     with pytest.raises(ModelError):
-        run(server, lambda g: chat(g, "a very private question", use_cache=False))
+        run(server, lambda g: chat(g, "another very private question"))
     out = "".join(capfd.readouterr()) + caplog.text
     assert "answer by openai/scripted" in out
     assert "private" not in out
@@ -756,6 +752,7 @@ IMPORTING = """
 import asyncio, os, sys
 import pgrag.embedding.litellm_embedder, pgrag.llm.gateway
 from pgrag.config import Settings
+from pgrag.database.rows import Response
 assert "litellm" not in sys.modules
 gateway = pgrag.llm.gateway.Gateway(Settings(llm_api_base=sys.argv[1], llm_api_key="sk-x"))
 async def main():

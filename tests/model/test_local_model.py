@@ -114,10 +114,10 @@ def test_a_stream_comes_in_pieces_with_the_tokens_of_the_server(model: LocalMode
     before = model.written
 
     async def work(gateway: Gateway) -> tuple[list[str], Any]:
-        stream = gateway.stream("test", SAY, model=NAME, max_tokens=24)
+        stream = gateway.stream("test", SAY, model=NAME)
         return [piece async for piece in stream], stream.result
 
-    pieces, result = with_gateway(model, work)
+    pieces, result = with_gateway(model, work, max_output_tokens=24)
     assert len(pieces) > 10
     assert result.text == "".join(pieces)
     assert result.truncated
@@ -129,7 +129,7 @@ def test_a_stream_left_early_ends_the_work_of_the_server(model: LocalModel) -> N
     cancelled = model.log.count("cancel task")
 
     async def work(gateway: Gateway) -> tuple[list[str], Any, Any]:
-        stream = gateway.stream("test", SAY, model=NAME, max_tokens=3000)
+        stream = gateway.stream("test", SAY, model=NAME)
         pieces = []
         async with aclosing(stream):
             async for piece in stream:
@@ -138,7 +138,7 @@ def test_a_stream_left_early_ends_the_work_of_the_server(model: LocalModel) -> N
                     break
         return pieces, stream.result, gateway.usage
 
-    pieces, result, usage = with_gateway(model, work)
+    pieces, result, usage = with_gateway(model, work, max_output_tokens=3000)
     assert len(pieces) == 3
     assert result is None
     assert usage.calls == 1
@@ -181,7 +181,10 @@ def test_a_server_that_is_too_slow_names_the_setting(model: LocalModel) -> None:
     started = time.monotonic()
     with pytest.raises(ModelError, match=r"did not answer within 0\.2 s: raise the setting llm_timeout$"):
         with_gateway(
-            model, lambda g: g.chat("test", SAY, model=NAME, schema=numbers(100), max_tokens=200), llm_timeout=0.2
+            model,
+            lambda g: g.chat("test", SAY, model=NAME, schema=numbers(100)),
+            max_output_tokens=200,
+            llm_timeout=0.2,
         )
     assert time.monotonic() - started < 10
     assert wait_until_idle(model, 60)

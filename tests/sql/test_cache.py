@@ -9,6 +9,7 @@ from decimal import Decimal
 import asyncpg
 import pytest
 
+from pgrag.database.rows import Response
 from pgrag.database.store import Store
 from tests.sql.support import CODE, Workspace, document, while_open
 
@@ -100,7 +101,7 @@ def test_an_answer_stored_while_a_document_is_deleted_is_not_kept(
         await store.delete_documents(["u"])
 
     async def put(store: Store) -> None:
-        await store.put_cached("k", "answer", "m", "says one", 1, 1, Decimal(0), [], state)
+        await store.put_cached(Response("k", "answer", "m", "says one", 1, 1, Decimal(0), state=state))
 
     first, second = (delete, put) if first_is_the_deletion else (put, delete)
     asyncio.run(while_open(workspace.dsn, first, second))

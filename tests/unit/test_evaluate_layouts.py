@@ -107,8 +107,8 @@ def test_beir_judgements_may_lack_the_line_with_names(beir: Path) -> None:
 def test_json_lines_with_missing_evidence_and_a_pool(tmp_path: Path) -> None:
     lines(
         tmp_path / "corpus.jsonl",
-        {"id": "a", "title": "Mill", "text": MILL, "small": True},
-        {"id": "b", "title": "Forge", "text": FORGE, "small": False},
+        {"id": "a", "title": "Mill", "text": MILL},
+        {"id": "b", "title": "Forge", "text": FORGE},
     )
     lines(
         tmp_path / "questions.jsonl",
@@ -127,12 +127,6 @@ def test_json_lines_with_missing_evidence_and_a_pool(tmp_path: Path) -> None:
         "1 question left out: missing_evidence",
         "1 of 4 questions without gold (first: 5): for answers only",
     )
-    part = load_layout(tmp_path, pool="small")
-    assert [document.uri for document in part.documents] == ["a"]
-    assert [question.id for question in part.questions] == ["1", "4", "5"]
-    assert "1 question left out: not all passages needed are in the corpus" in part.warnings
-    with pytest.raises(UsageError, match="holds no passage with large set"):
-        load_layout(tmp_path, pool="large")
 
 
 def test_a_corpus_has_each_id_once(tmp_path: Path) -> None:
