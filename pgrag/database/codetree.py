@@ -16,7 +16,6 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from sqlalchemy import Connection, func, select, text
 
-from pgrag.database.connect import from_psycopg
 from pgrag.database.trees import catalog_query, code_digest, code_files, code_names
 from pgrag.errors import DependentObjectsError, WorkspaceError
 from pgrag.version import __version__
@@ -226,7 +225,7 @@ def _run_file(connection: Connection, name: str, content: str) -> None:
     except psycopg.Error as error:
         position = error.diag.statement_position
         line = f" line {content[: int(position) - 1].count(chr(10)) + 1}" if position else ""
-        raise from_psycopg(error, f"sql/{name}{line}") from error
+        raise translate(error, f"sql/{name}{line}") from error
 
 
 def _has_column(connection: Connection, schema: str, view: str, attribute: str | None) -> bool:

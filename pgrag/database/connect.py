@@ -1,4 +1,4 @@
-"""Synchronous connections for migrations, and the one place where their errors become pgrag's."""
+"""Synchronous connections for migrations, whose errors become pgrag's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from pgrag.config import Settings
-from pgrag.errors import (
-    CodeTreeError,
-    ConfigError,
-    DatabaseError,
-    DependentObjectsError,
-    MissingRightError,
-    PgragError,
-    WorkspaceError,
-)
+from pgrag.database.errors import one_line, translate
+from pgrag.errors import ConfigError, DatabaseError, WorkspaceError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -61,27 +54,10 @@ def pgrag_errors(place: str = "") -> Iterator[None]:
         yield
     except DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
-            raise from_psycopg(error.orig, place, error.statement or "") from error
-        raise DatabaseError(_one_line(error)) from error
+            raise translate(error.orig, place, error.statement or "") from error
+        raise DatabaseError(one_line(error)) from error
     except psycopg.Error as error:
-        raise from_psycopg(error, place) from error
-
-
-def from_psycopg(error: psycopg.Error, place: str = "", statement: str = "") -> PgragError:
-    """The pgrag error for an error of the driver."""
-    start = f"{place}: " if place else ""
-    message = error.diag.message_primary or _one_line(error)
-    detail = f" ({error.diag.message_detail.replace(chr(10), '; ')})" if error.diag.message_detail else ""
-    match error.sqlstate:
-        case "42501":
-            context = f"; the statement was: {_one_line(statement)[:200]}" if statement else ""
-            return MissingRightError(f"{start}{message}: an administrator must grant it to this role{context}")
-        case "2BP01":
-            return DependentObjectsError(f"{start}{message}{detail}")
-        case "PGR01":
-            return CodeTreeError(f"{start}{message}: restart this process, or run `pgrag db upgrade`")
-        case _:
-            return DatabaseError(f"{start}{message}{detail}")
+        raise translate(error, place) from error
 
 
 def describe(dsn: str) -> str:
@@ -118,7 +94,7 @@ def _connect(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:
             dsn, client_encoding="utf8", fallback_application_name="pgrag", prepare_threshold=None, **options
         )
     except psycopg.Error as error:
-        raise DatabaseError(f"cannot connect to {describe(dsn)}: {_one_line(error)}") from None
+        raise DatabaseError(f"cannot connect to {describe(dsn)}: {one_line(error)}") from None
     try:
         _check_server(connection, dsn)
     except BaseException:
@@ -141,7 +117,3 @@ def _check_server(connection: psycopg.Connection[tuple[Any, ...]], dsn: str) -> 
             f"{describe(dsn)} is encoded in {encoding}: pgrag needs UTF8; "
             "create one with: create database … encoding 'UTF8' template template0"
         )
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Connections of the run-time: the pool, the check of a workspace at opening, and the errors of the driver."""
+"""Connections of the run-time: the pool, and the check of a workspace at opening."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from psycopg.conninfo import conninfo_to_dict
 
 from pgrag.config import Settings
 from pgrag.database.connect import describe
-from pgrag.database.sql import code_digest
+from pgrag.database.errors import translate
+from pgrag.database.trees import code_digest
 from pgrag.database.workspace import WorkspaceMeta
 from pgrag.errors import (
     CodeTreeError,
     ConfigError,
     DatabaseError,
-    MissingRightError,
     PgragError,
     StatementCancelledError,
-    UsageError,
     WorkspaceError,
 )
 
@@ -40,37 +39,6 @@ CLOSE_SECONDS = 5.0  # until connections that do not end by themselves are cut o
 def quoted(identifier: str) -> str:
     """The identifier as the driver quotes it."""
     return sql.Identifier(identifier).as_string(None)
-
-
-def from_asyncpg(error: BaseException, settings: Settings) -> PgragError:
-    """The pgrag error for an error of the driver."""
-    where = f"workspace {settings.workspace}"
-    if not isinstance(error, asyncpg.PostgresError):
-        return DatabaseError(f"the connection to the database was lost ({error or type(error).__name__}): try again")
-    message, state = str(error).splitlines()[0], error.sqlstate
-    hint = f" {error.hint}" if getattr(error, "hint", None) else ""
-    match state:
-        case "PGR01":
-            return CodeTreeError(f"{where} was upgraded: restart this process, or run `pgrag db upgrade` ({message})")
-        case "PGR02":
-            return UsageError(message + "." + hint)
-        case "42501":
-            return MissingRightError(f"{where}: {message}: an administrator must grant it to this role")
-        case "3F000" | "42P01" | "42883":
-            return WorkspaceError(
-                f"{where} is missing or incomplete ({message}): run `pgrag init` or `pgrag db upgrade`"
-            )
-        case "57014":
-            return StatementCancelledError(
-                f"{where}: the server cancelled a statement ({message}): if a statement_timeout of the role or "
-                "the database did, have an administrator raise it; else try again"
-            )
-        case "55P03":
-            return StatementCancelledError(
-                f"{where}: a lock of another session was in the way ({message}): try again, or have an administrator "
-                "raise the lock_timeout of the role or the database"
-            )
-    return DatabaseError(f"{where}: {message}{hint}")
 
 
 def connection_arguments(settings: Settings) -> dict[str, Any]:
@@ -205,7 +173,7 @@ async def read_workspace(pool: asyncpg.Pool, settings: Settings) -> WorkspaceMet
 
 def _cannot_connect(error: BaseException, settings: Settings) -> PgragError:
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, UNREACHABLE):
-        return from_asyncpg(error, settings)
+        return translate(error, f"workspace {settings.workspace}")
     where = describe(settings.dsn.get_secret_value()) if settings.dsn else "the database"
     reason = " ".join(str(error).split()) or type(error).__name__
     return DatabaseError(f"cannot connect to {where}: {reason}")

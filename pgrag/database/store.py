@@ -19,7 +19,8 @@ import numpy as np
 from pgvector import HalfVector
 
 from pgrag.config import Settings
-from pgrag.database.pool import fetch, from_asyncpg, quoted
+from pgrag.database.errors import translate
+from pgrag.database.pool import fetch, quoted
 from pgrag.database.rows import (
     ChunkResult,
     ClaimedChunk,
@@ -70,6 +71,7 @@ class Store:
         self._settings = settings
         self._dimension = dimension
         self._schema = quoted(settings.schema_name)
+        self._where = f"workspace {settings.workspace}"
         self._code = code_digest()
 
     # ------------------------------------------------------------ documents
@@ -387,11 +389,11 @@ class Store:
                 return await fetch(self._pool, query, arguments, seconds)
             except RETRIED as error:
                 if attempt == ATTEMPTS:
-                    raise from_asyncpg(error, self._settings) from error
+                    raise translate(error, self._where) from error
                 logger.info("repeating a statement after %s", type(error).__name__)
                 await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter
             except (asyncpg.PostgresError, OSError) as error:
-                raise from_asyncpg(error, self._settings) from error
+                raise translate(error, self._where) from error
         raise AssertionError("unreachable")
 
 
