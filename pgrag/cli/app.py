@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from pgrag.cli import documents, evaluate, manage, query
-from pgrag.cli.mask import mask, secrets_of
 from pgrag.cli.output import OutputClosedError, emit, emit_json, note, one_line
+from pgrag.cli.secrets import secrets_of
 from pgrag.cli.session import Session, takes_session
 from pgrag.errors import ExitCode, PgragError
+from pgrag.text.masking import mask
 from pgrag.version import __version__
 
 CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended

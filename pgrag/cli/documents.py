@@ -13,10 +13,10 @@ import typer
 
 from pgrag.cli import ingest
 from pgrag.cli.ingest import failure_line
-from pgrag.cli.mask import mask
 from pgrag.cli.output import amount, dollars, emit, emit_json, fields, note, size, table
 from pgrag.cli.session import Session, takes_session
 from pgrag.errors import ExitCode, UsageError
+from pgrag.text.masking import mask
 from pgrag.types import UsageRow
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from pgrag.cli.mask import mask
 from pgrag.cli.output import one_line
+from pgrag.text.masking import mask
 
 
 class _Formatter(logging.Formatter):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgrag.cli.mask import mask
 from pgrag.cli.output import emit, emit_json, fields, note, one_line, size
 from pgrag.cli.session import Session, takes_session
 from pgrag.errors import ExitCode, PgragError
+from pgrag.text.masking import mask
 
 if TYPE_CHECKING:
     from pgrag.config import Settings

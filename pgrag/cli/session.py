@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 import typer
 
 from pgrag.cli.log import configure_logging
-from pgrag.cli.mask import secrets_of
+from pgrag.cli.secrets import secrets_of
 
 if TYPE_CHECKING:
     from pgrag.config import Settings

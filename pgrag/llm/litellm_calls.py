@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pgrag.llm.retry import CallError, CallTimeoutError, parse_retry_after
+from pgrag.text.masking import mask
 
 # Options a model can do without, and the words by which servers say that they do not take them.
 OPTIONAL = {
@@ -20,11 +21,6 @@ OPTIONAL = {
     "dimensions": re.compile(r"dimension|matryoshka", re.IGNORECASE),
 }
 _PREFIX = re.compile(r"^(?:litellm\.)?[A-Za-z]+(?:Error|Exception|Timeout)(?: Error)?\s*(?::|-)\s*")
-_SECRETS = (
-    (re.compile(r"\bBearer\s+\S+", re.IGNORECASE), "Bearer ***"),
-    (re.compile(r"(?<=://)[^\s/@]+(?=@)"), "***"),
-    (re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|key)[-_]|AIza)[-\w*]{6,}"), "***"),
-)
 _NO_KEY = re.compile(
     r"missing (?:credentials|[\w ]*api[ _]key)|no api[ _]key|api_key client option must be set", re.IGNORECASE
 )
@@ -113,16 +109,7 @@ def _words(error: Exception) -> str:
     text = text.strip()
     while (shorter := _PREFIX.sub("", text)) != text:
         text = shorter
-    return masked(text)[:300].rstrip()
-
-
-def masked(text: str, secrets: Sequence[str] = ()) -> str:
-    """The text without the `secrets`, and without what looks like a key."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
+    return mask(text)[:300].rstrip()
 
 
 def _headers(error: Exception) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from pgrag.llm import litellm_calls
 from pgrag.llm.litellm_models import Model, load
 from pgrag.llm.retry import CallError, CallTimeoutError, with_retries
 from pgrag.llm.spending import Spending
+from pgrag.text.masking import mask
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +118,9 @@ class Requests:
         """Raises the error that says what happened and which setting helps."""
         tries = f" ({error.tries} tries)" if error.tries > 1 else ""
         keys = [key.get_secret_value() for key in (self._api_key("llm"), self._api_key("embedding")) if key]
-        words = litellm_calls.masked(error.words, keys)
+        words = mask(error.words, keys)
         base = self._api_base(server)
-        place = f" at {litellm_calls.masked(base, keys)}" if base else ""
+        place = f" at {mask(base, keys)}" if base else ""
         setting = self._setting(model)
         if isinstance(error, CallTimeoutError):
             seconds = self.settings.llm_timeout if server == "llm" else self.settings.embedding_timeout

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 import pytest
 
 from pgrag.errors import BudgetError, ModelError
-from pgrag.llm.litellm_calls import call_error, masked, refused_option, too_long
+from pgrag.llm.litellm_calls import call_error, refused_option, too_long
 from pgrag.llm.retry import CallError, CallTimeoutError, parse_retry_after, wait_before, with_retries
 from pgrag.llm.singleflight import SingleFlight, finish
 from pgrag.llm.spending import Bill, Spending
@@ -94,27 +94,6 @@ def test_what_is_no_call_error_is_not_repeated() -> None:
 
 
 # ---------------------------------------------------------------- the words of servers
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Incorrect API key provided: sk-proj-abcdefghijkl",
-        "header was Bearer abcdef.ghijkl",
-        "at https://me:sk-abcdefghijkl@host/v1",
-        "AIzaSyAbcdefghijklmnop is wrong",
-        "gsk_abcdefghijklmnop is wrong",
-    ],
-)
-def test_keys_are_masked(words: str) -> None:
-    shown = masked(words)
-    assert "***" in shown
-    assert "abcdefghijkl" not in shown
-    assert "ghijkl" not in shown
-
-
-def test_given_secrets_are_masked_and_words_are_not() -> None:
-    assert masked("hunter2 was used for keyword_extraction", ["hunter2"]) == "*** was used for keyword_extraction"
 
 
 def test_a_text_that_is_too_large_for_llama_cpp_is_not_sent_again() -> None:
