@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgrag.server.configuration import ADMINISTRATOR
-from pgrag.server.server import EmbeddedServer
+from pgrag.server.embedded import EmbeddedServer
 
 
 @contextmanager

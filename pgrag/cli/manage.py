@@ -13,7 +13,7 @@ from pgrag.text.masking import mask
 
 if TYPE_CHECKING:
     from pgrag.config import Settings
-    from pgrag.server.server import ServerStatus
+    from pgrag.server.embedded import ServerStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def _with_database(session: Session) -> Settings:
     settings = session.settings()
     if settings.dsn is not None:
         return settings
-    from pgrag.server.server import EmbeddedServer
+    from pgrag.server.embedded import EmbeddedServer
 
     return settings.model_copy(update={"dsn": SecretStr(EmbeddedServer(settings.home).start())})
 
@@ -119,7 +119,7 @@ def current(session: Session) -> None:
 @takes_session
 def start(session: Session) -> None:
     """Start the embedded server and print its DSN; pgrag does so itself when it needs it."""
-    from pgrag.server.server import EmbeddedServer
+    from pgrag.server.embedded import EmbeddedServer
 
     dsn = EmbeddedServer(session.settings().home).start()
     if session.json:
@@ -131,7 +131,7 @@ def start(session: Session) -> None:
 @takes_session
 def stop(session: Session) -> None:
     """Stop the embedded server; what was acknowledged is kept."""
-    from pgrag.server.server import EmbeddedServer
+    from pgrag.server.embedded import EmbeddedServer
 
     server = EmbeddedServer(session.settings().home)
     was_running = server.status().running
@@ -145,7 +145,7 @@ def stop(session: Session) -> None:
 @takes_session
 def server_status(session: Session) -> None:
     """Show whether the embedded server runs, and where its files are."""
-    from pgrag.server.server import EmbeddedServer
+    from pgrag.server.embedded import EmbeddedServer
 
     status = EmbeddedServer(session.settings().home).status()
     if session.json:

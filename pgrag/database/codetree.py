@@ -16,6 +16,7 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from sqlalchemy import Connection, func, select, text
 
+from pgrag.database.errors import translate
 from pgrag.database.trees import catalog_query, code_digest, code_files, code_names
 from pgrag.errors import DependentObjectsError, WorkspaceError
 from pgrag.version import __version__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, Protocol
@@ -23,7 +23,6 @@ from pgrag.types import Chunk, DocumentChunker, DocumentFailure, Extractor, Inge
 # Tokens of an answer by tokens of its chunk: means over answers of several models to texts in several languages.
 ANSWER_RATIO = 1.2
 GLEANING_RATIO = 0.45
-MESSAGE_TOKENS = 4  # what a chat format adds to a message
 
 Text = tuple[str, tuple[str, ...]]  # a chunk's digest and headings: what one extraction is for
 
@@ -155,11 +154,11 @@ class Estimator:
                 "", language=language, entity_types=settings.entity_types, output_language=settings.output_language
             )
             gleaned = prompts.gleaning_messages([], "", language=language)
-            self._overheads[language] = (self._tokens(asked), self._tokens(gleaned))
+            self._overheads[language] = (
+                prompts.prompt_tokens(asked, self._tokenizer),
+                prompts.prompt_tokens(gleaned, self._tokenizer),
+            )
         return self._overheads[language]
-
-    def _tokens(self, messages: Sequence[prompts.Message]) -> int:
-        return sum(self._tokenizer.count(m["content"]) + MESSAGE_TOKENS for m in messages)
 
     async def _cost(self, total: _Sum) -> Decimal | None:
         parts: list[Decimal | None] = []

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTHING_FOUND = "Nothing was found."
-MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ class LLMAnswerer:
 
     def overhead(self, question: str, answer_options: AnswerOptions) -> int:
         """Tokens of system prompt, history, question and wrappers."""
-        return prompt_tokens(self.prompt(question, "", answer_options), self._tokenizer)
+        return prompts.prompt_tokens(self.prompt(question, "", answer_options), self._tokenizer)
 
     async def answer(self, prepared: PreparedQuestion) -> str:
         """Without the model's thoughts. Raises ModelError, also when nothing is left, and BudgetError."""
@@ -209,11 +208,6 @@ class LLMAnswerer:
         if cut:
             logger.warning("the answer of %s was cut off: raise max_output_tokens", self._model)
         return answer
-
-
-def prompt_tokens(messages: Sequence[prompts.Message], tokenizer: Tokenizer) -> int:
-    """Tokens of a prompt, at most."""
-    return sum(tokenizer.count_many(m["content"] for m in messages)) + MESSAGE_TOKENS * len(messages)
 
 
 def _holds_an_answer(result: ChatResult) -> bool:

@@ -15,8 +15,8 @@ from pgrag.config import Settings, problems
 from pgrag.database.store import Store
 from pgrag.embedding.check import embed_checked
 from pgrag.errors import UsageError
-from pgrag.llm.prompts import as_text
-from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, PreparedQuestion, prompt_tokens
+from pgrag.llm.prompts import as_text, prompt_tokens
+from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, PreparedQuestion
 from pgrag.search.context import LAYER_TOKENS, fitting_chunks, references, render
 from pgrag.search.filters import Filter
 from pgrag.search.terms import SearchTerms, search_terms

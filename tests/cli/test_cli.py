@@ -16,7 +16,7 @@ import pytest
 
 from pgrag import __version__
 from pgrag.config import Settings
-from pgrag.server.server import ServerStatus
+from pgrag.server.embedded import ServerStatus
 from tests.cli.command import COMMAND, UNREACHABLE, assert_error, environment, pgrag
 
 COMMANDS = (

@@ -26,7 +26,7 @@ from pgrag.server.account import Account, can_enter, server_account
 from pgrag.server.binaries import _copy_to_cache, _package_directory, find_binaries
 from pgrag.server.configuration import quote, shared_memory_type, write_configuration
 from pgrag.server.directories import ROOT_HOME, default_home, find_site, make_site
-from pgrag.server.server import EmbeddedServer
+from pgrag.server.embedded import EmbeddedServer
 from tests.support.postgres import create_database, drop_database, start_test_server
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def python_as(account: Account, script: str, *arguments: object) -> subprocess.C
     preamble = (
         "import os, sys, signal, time, psycopg, encodings.idna\n"
         "from pathlib import Path\n"
-        "from pgrag.server.server import EmbeddedServer\n"
+        "from pgrag.server.embedded import EmbeddedServer\n"
         "psycopg.conninfo.make_conninfo(host='/nowhere')\n"
         f"os.setgroups([]); os.setgid({account.gid}); os.setuid({account.uid}); os.chdir('/')\n"
     )
@@ -221,7 +221,7 @@ def test_server_is_cut_off_from_the_caller(fresh: EmbeddedServer, monkeypatch: p
 
 
 def test_three_processes_start_one_server(fresh: EmbeddedServer) -> None:
-    script = "import sys; from pathlib import Path; from pgrag.server.server import EmbeddedServer as S\n"
+    script = "import sys; from pathlib import Path; from pgrag.server.embedded import EmbeddedServer as S\n"
     script += "s = S(Path(sys.argv[1])); print(s.start(), s.status().pid)"
     processes = [
         subprocess.Popen(

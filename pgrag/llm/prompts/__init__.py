@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pgrag.config import ENTITY_TYPES
 from pgrag.errors import UsageError
 from pgrag.text.folding import clean, name_key, words
+from pgrag.text.tokens import Tokenizer
 
 Language = Literal["en", "zh"]
 Name = Literal["extract", "glean", "summarise", "keywords", "answer", "judge", "draft"]
@@ -27,6 +28,7 @@ Message = dict[str, str]
 NAMES: tuple[Name, ...] = ("extract", "glean", "summarise", "keywords", "answer", "judge", "draft")
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 RESPONSE_TYPE = "Multiple Paragraphs"
+MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
 _USER = "<!-- user -->\n"
 _JSON_BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -207,6 +209,11 @@ def checked_history(history: Sequence[Message]) -> list[Message]:
             )
         turns.append({"role": role, "content": clean(content)})
     return turns
+
+
+def prompt_tokens(messages: Sequence[Message], tokenizer: Tokenizer) -> int:
+    """Tokens of a prompt, at most."""
+    return sum(tokenizer.count_many(m["content"] for m in messages)) + MESSAGE_TOKENS * len(messages)
 
 
 def as_text(messages: Iterable[Message]) -> str:
