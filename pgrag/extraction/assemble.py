@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pgrag.database.rows import FactRecord, MentionRecord
-from pgrag.text.folding import clean, display_name, name_key
+from pgrag.text.folding import MAX_NAME, clean, display_name, name_key
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import ExtractedFact, Extraction, Role
 
-MAX_NAME = 512
 MAX_STRENGTH = 100.0
 
 

@@ -18,7 +18,7 @@ from pgrag.errors import UsageError
 
 FOLDING_VERSION = 1
 MAX_WORD = 64
-MAX_NAME = 512
+MAX_NAME = 512  # characters of a name and of its key
 MAX_DEPTH = 100
 
 _MAX_NAME_INPUT = 2_048

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MAX_NAME = 512  # characters; longer ones are counted as dropped
 MAX_SENTENCE = 1000  # characters of one fact's text
 
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

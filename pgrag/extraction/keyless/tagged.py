@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pgrag.extraction.keyless.markup import Block, plain_line
-from pgrag.extraction.keyless.names import MAX_NAME, MAX_SENTENCE, Name, Sentence, clean_name, distinct, split_long
+from pgrag.extraction.keyless.names import MAX_SENTENCE, Name, Sentence, clean_name, distinct, split_long
+from pgrag.text.folding import MAX_NAME
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
 DESCRIPTION_SENTENCES = 2

@@ -7,10 +7,9 @@ import re
 from collections import Counter
 from typing import Any
 
-from pgrag.text.folding import name_key
+from pgrag.text.folding import MAX_NAME, name_key
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
-MAX_NAME = 512
 MAX_TYPE = 100
 MAX_KEYWORD = 200
 MAX_KEYWORDS = 50
