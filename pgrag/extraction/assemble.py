@@ -11,7 +11,7 @@ from pgrag.text.folding import MAX_NAME, clean, display_name, name_key
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import ExtractedFact, Extraction, Role
 
-MAX_STRENGTH = 100.0
+MAX_STRENGTH = 100.0  # of any extractor; one by an LLM keeps to the scale of its prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity,
 MAX_TYPE = 100
 MAX_KEYWORD = 200
 MAX_KEYWORDS = 50
-MAX_STRENGTH = 10.0
+STRENGTH_SCALE = 10.0  # of the prompt; the store takes up to assemble.MAX_STRENGTH from other extractors
 
 FROM_EXAMPLE = "from the prompt's example"
 TOO_LONG = "name too long"
@@ -149,7 +149,7 @@ def as_strength(value: Any) -> float:
     number = as_number(value)
     if number is None or math.isnan(number):
         return 1.0
-    return min(MAX_STRENGTH, max(0.0, number))
+    return min(STRENGTH_SCALE, max(0.0, number))
 
 
 def unquoted(text: str) -> str:
