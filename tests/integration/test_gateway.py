@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from pgrag.embedding.litellm import LiteLLMEmbedder
+from pgrag.embedding.litellm_embedder import LiteLLMEmbedder
 from pydantic import BaseModel, SecretStr
 
 from pgrag.config import Settings
