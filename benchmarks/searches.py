@@ -23,7 +23,7 @@ from pgrag.config import Settings
 from pgrag.database.pool import open_pool, prepare_connection, quoted
 from pgrag.database.store import Store
 from pgrag.errors import ExtractionError, PgragError
-from pgrag.search.searcher import query_options
+from pgrag.search.options import query_options
 from pgrag.search.terms import search_terms
 from pgrag.types import Chunk, ChunkRanking, Extraction, Keywords, Mode
 

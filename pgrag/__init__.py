@@ -60,6 +60,7 @@ __all__ = [
     "RetrievedEntity",
     "RetrievedRelation",
     "Role",
+    "SearchOptions",
     "ServerError",
     "Settings",
     "StatementCancelledError",
@@ -79,7 +80,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from pgrag.config import Settings, load_settings
+    from pgrag.config import SearchOptions, Settings, load_settings
     from pgrag.database import tables
     from pgrag.database.pool import prepare_connection
     from pgrag.embedding.keyless import limit_blas_threads
@@ -146,7 +147,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "pgrag.config": "Settings load_settings",
+    "pgrag.config": "SearchOptions Settings load_settings",
     "pgrag.database": "tables",
     "pgrag.database.pool": "prepare_connection",
     "pgrag.embedding.keyless": "limit_blas_threads",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,70 @@ ENTITY_TYPES = (
     "person", "creature", "organization", "location", "event", "concept",
     "method", "content", "data", "artifact", "naturalobject", "other",
 )  # fmt: skip
+SEARCH, BUDGET = "Search", "Context"  # panels of options on the command line
 WORKSPACE_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 
 
-class Settings(BaseModel):
-    """Every setting of pgrag, with its unit and default. See `load_settings`."""
+def search_option(
+    default: Any,
+    description: str,
+    *,
+    metavar: str = "N",
+    panel: str = SEARCH,
+    parameter: str | None = "",
+    choices: Sequence[str] = (),
+    **limits: Any,
+) -> Any:
+    """A field of SearchOptions. `metavar` and `panel` are for the command line.
+
+    `parameter` is what `retrieve()` calls it, without its `p_`: empty if as the field, none if it does not take it.
+    """
+    if choices:
+        limits["pattern"] = f"^({'|'.join(choices)})$"
+    extra: Any = {"metavar": metavar, "panel": panel, "parameter": parameter, "choices": list(choices)}
+    return Field(default, description=description, json_schema_extra=extra, **limits)
+
+
+class SearchOptions(BaseModel):
+    """How to search: all that is to be said of an option stands here, and in `retrieve()` what it does.
+
+    Each is a setting, an argument of `query`, `stream` and `retrieve`, an option of `pgrag query`, a name for
+    `pgrag eval --set` and a parameter of `retrieve()`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    top_k: int = search_option(40, "entities and relations a channel", ge=1, le=500)
+    chunk_top_k: int = search_option(20, "passages in the context at most", ge=1, le=200)
+    chunk_ranking: str = search_option(
+        "pagerank", "order of the passages", parameter="ranking", choices=("vector", "weight", "pagerank")
+    )
+    lexical: float = search_option(
+        0.2, "share of words (BM25) in a passage's nearness; 0: off", metavar="SHARE", ge=0, le=1
+    )
+    nearness: float | None = search_option(
+        None,
+        "share of nearness, against the walk over the graph, in pagerank; none: by the question",
+        metavar="SHARE",
+        ge=0,
+        le=1,
+    )
+    rounds: int = search_option(
+        1, "2: search again with the best facts found, one embedding more", parameter=None, ge=1, le=2
+    )
+    degree_cap: int = search_option(32, "edges followed from one entity at most", ge=1, le=1000)
+    hops: int = search_option(1, "steps to walk from the entities found", ge=1, le=3)
+    max_entity_tokens: int = search_option(6000, "tokens for entities", panel=BUDGET, parameter="entity_tokens", ge=0)
+    max_relation_tokens: int = search_option(
+        8000, "tokens for relations", panel=BUDGET, parameter="relation_tokens", ge=0
+    )
+    max_total_tokens: int = search_option(
+        30_000, "tokens of the whole prompt", panel=BUDGET, parameter="total_tokens", ge=100
+    )
+
+
+class Settings(SearchOptions):
+    """Every setting of pgrag, with its unit and default. See `load_settings`."""
 
     dsn: SecretStr | None = Field(None, description="PostgreSQL to use; none: the embedded server")
     workspace: str = Field("default", pattern=WORKSPACE_PATTERN, description="name of the workspace (one schema each)")
@@ -97,23 +154,7 @@ class Settings(BaseModel):
     refresh_chunks: int = Field(200, ge=1, description="chunks ingested before profiles are refreshed")
     refresh_seconds: float = Field(60.0, gt=0, description="seconds of ingest before profiles are refreshed")
 
-    top_k: int = Field(40, ge=1, le=500, description="entities and relations a channel")
-    chunk_top_k: int = Field(20, ge=1, le=200, description="chunks in the context at most")
     cosine_threshold: float | None = Field(None, ge=-1, le=1, description="least cosine; none: the model's own")
-    degree_cap: int = Field(32, ge=1, le=1000, description="edges followed from one entity at most")
-    hops: int = Field(1, ge=1, le=3, description="how far to walk from the seeds")
-    chunk_ranking: str = Field("pagerank", pattern="^(vector|weight|pagerank)$", description="order of the text layer")
-    lexical: float = Field(0.2, ge=0, le=1, description="share of words (BM25) in a passage's nearness; 0: off")
-    nearness: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="share of nearness, against the walk over the graph, in pagerank; none: by the question",
-    )
-    rounds: int = Field(1, ge=1, le=2, description="2: search again with the best facts found, one embedding more")
-    max_entity_tokens: int = Field(6000, ge=0, description="budget of the entity layer")
-    max_relation_tokens: int = Field(8000, ge=0, description="budget of the relation layer")
-    max_total_tokens: int = Field(30_000, ge=100, description="budget of the whole prompt")
 
     @field_validator("chunk_overlap", mode="before")
     @classmethod

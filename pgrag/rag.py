@@ -30,7 +30,8 @@ from pgrag.graph.ingest import Ingestor, Progress
 from pgrag.llm.prompts import RESPONSE_TYPE
 from pgrag.search.answer import AnswerOptions
 from pgrag.search.filters import Filter
-from pgrag.search.searcher import AnswerStream, QueryOptions, query_options
+from pgrag.search.options import QueryOptions, query_options
+from pgrag.search.searcher import AnswerStream
 from pgrag.text.folding import clean
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import (
@@ -242,12 +243,11 @@ class PgRAG:
     ) -> QueryResult:
         """Answers a question with numbered references to the passages it rests on.
 
-        Options by name, each defaulting to the setting: top_k, chunk_top_k, chunk_ranking, lexical, nearness, rounds,
-        degree_cap, hops, max_entity_tokens, max_relation_tokens, max_total_tokens. `keywords` replaces the extraction
-        of keywords; under a `filter` other documents might as well not be there. With an LLM, `response_type` is the
-        form of the answer, `user_prompt` more instructions, `conversation_history` the turns before ({"role": "user" |
-        "assistant", "content"}); `only_context` and `only_prompt` stop before the answer call, `result.context` and
-        `result.prompt` hold what it would get. At most two LLM calls, both cached.
+        Options are the fields of `pgrag.SearchOptions`, by name, each defaulting to the setting.
+        `keywords` replaces the extraction of keywords; under a `filter` other documents might as well not be there.
+        With an LLM, `response_type` is the form of the answer, `user_prompt` more instructions, `conversation_history`
+        the turns before ({"role": "user" | "assistant", "content"}); `only_context` and `only_prompt` stop before the
+        answer call, `result.context` and `result.prompt` hold what it would get. At most two LLM calls, both cached.
         Raises UsageError for a wrong mode or option, WorkspaceError, DatabaseError, ModelError, BudgetError.
         """
         chosen = self._options(mode, options, filter)

@@ -13,16 +13,18 @@ import typer
 
 from pgrag.cli import filters
 from pgrag.cli.output import amount, emit, emit_json, emit_part, note, one_line
+from pgrag.cli.search_options import takes_search_options
 from pgrag.cli.session import Session, takes_session
+from pgrag.config import BUDGET, SEARCH
 from pgrag.errors import UsageError
-from pgrag.types import ChunkRanking, Keywords, Mode
+from pgrag.types import Keywords, Mode
 
 if TYPE_CHECKING:
     from pgrag.rag import PgRAG
     from pgrag.search.searcher import AnswerStream
     from pgrag.types import QueryResult, Reference
 
-SEARCH, BUDGET, KEYWORDS, ANSWER = "Search", "Context", "Keywords", "Answer"
+KEYWORDS, ANSWER = "Keywords", "Answer"
 _CITATION = re.compile(r"[\[【](\d[\d,;，、\s–-]*)[\]】]")
 
 _EPILOG = """[bold]Examples[/bold]
@@ -45,36 +47,12 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel="Look", epilog=_EPILOG)(query)
 
 
-def _number(text: str, panel: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(metavar="N", help=text, rich_help_panel=panel)
-    return option
-
-
 @takes_session
+@takes_search_options
 def query(
     session: Session,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question, in quotes.")],
     mode: Annotated[Mode, typer.Option(help="Where to search.", rich_help_panel=SEARCH)] = Mode.MIX,
-    top_k: Annotated[int | None, _number("Entities and relations a channel (default 40).", SEARCH)] = None,
-    chunk_top_k: Annotated[int | None, _number("Passages in the context at most (default 20).", SEARCH)] = None,
-    chunk_ranking: Annotated[
-        ChunkRanking | None, typer.Option(help="Order of the passages (default pagerank).", rich_help_panel=SEARCH)
-    ] = None,
-    lexical: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Weight of words, 0: off (default 0.2).", rich_help_panel=SEARCH),
-    ] = None,
-    nearness: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Weight of nearness against the graph, 0 to 1 (default: by the question).",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    rounds: Annotated[int | None, _number("2: search again with the facts found (default 1).", SEARCH)] = None,
-    degree_cap: Annotated[int | None, _number("Edges followed from an entity at most (default 32).", SEARCH)] = None,
-    hops: Annotated[int | None, _number("Steps to walk from the entities found, 1 to 3 (default 1).", SEARCH)] = None,
     low: Annotated[
         list[str] | None,
         typer.Option(metavar="KEYWORD", help="A thing to look for; repeatable.", rich_help_panel=KEYWORDS),
@@ -90,9 +68,6 @@ def query(
     document: filters.OnlyDocument = None,
     since: filters.Since = None,
     until: filters.Until = None,
-    max_entity_tokens: Annotated[int | None, _number("Tokens for entities (default 6000).", BUDGET)] = None,
-    max_relation_tokens: Annotated[int | None, _number("Tokens for relations (default 8000).", BUDGET)] = None,
-    max_total_tokens: Annotated[int | None, _number("Tokens of the whole prompt (default 30000).", BUDGET)] = None,
     only_context: Annotated[
         bool, typer.Option("--only-context", help="Print what was found; do not answer.", rich_help_panel=BUDGET)
     ] = False,
@@ -124,6 +99,7 @@ def query(
             rich_help_panel=ANSWER,
         ),
     ] = None,
+    **search: Any,
 ) -> None:
     """Answer a question from the documents, with numbered references. --low and --high replace the keywords found."""
     if stream and (session.json or only_context or only_prompt):
@@ -140,17 +116,7 @@ def query(
         stream = answering is not None and sys.stdout.isatty() and not (session.json or only_context or only_prompt)
     options: dict[str, Any] = {
         "mode": mode,
-        "top_k": top_k,
-        "chunk_top_k": chunk_top_k,
-        "chunk_ranking": chunk_ranking,
-        "lexical": lexical,
-        "nearness": nearness,
-        "rounds": rounds,
-        "degree_cap": degree_cap,
-        "hops": hops,
-        "max_entity_tokens": max_entity_tokens,
-        "max_relation_tokens": max_relation_tokens,
-        "max_total_tokens": max_total_tokens,
+        **search,
         "filter": filters.filter_of(metadata, label, any_label, uri, document, since, until),
         "keywords": Keywords(low=tuple(low or ()), high=tuple(high or ())) if low or high else None,
         "conversation_history": [] if history is None else _read_history(history),

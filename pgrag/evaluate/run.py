@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -26,7 +26,8 @@ from pgrag.llm.spending import Bills
 from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, LLMAnswerer
 from pgrag.search.filters import Filter
 from pgrag.search.keywords import LLMKeywords
-from pgrag.search.searcher import QueryOptions, Searcher, query_options
+from pgrag.search.options import NAMES, QueryOptions, query_options
+from pgrag.search.searcher import Searcher
 from pgrag.search.terms import search_terms
 from pgrag.text.folding import clean
 from pgrag.text.tokens import Tokenizer
@@ -36,8 +37,7 @@ KS = (2, 5, 10)
 FATAL = (BudgetError, ModelAccessError, WorkspaceError)  # no other question would fare better
 DESCRIBED = (
     "workspace", "embedding_model", "llm_model", "extraction_model", "keyword_model", "answer_model",
-    "cosine_threshold", "lexical",
-    *(option.name for option in fields(QueryOptions) if option.name not in ("mode", "filter")),
+    "cosine_threshold", "lexical", *(name for name in NAMES if name != "lexical"),
 )  # fmt: skip
 """The settings that a report names."""
 

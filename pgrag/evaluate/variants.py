@@ -9,7 +9,7 @@ from typing import Any
 from pgrag.config import Settings
 from pgrag.errors import UsageError
 from pgrag.evaluate.results import Variant
-from pgrag.search.searcher import query_options
+from pgrag.search.options import query_options
 from pgrag.types import Mode
 
 CHUNK_OPTIONS = ("chunk_top_k", "max_total_tokens")  # all that makes a difference where no graph is searched

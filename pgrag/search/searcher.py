@@ -5,26 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from pgrag.config import Settings, problems
+from pgrag.config import Settings
 from pgrag.database.store import Store
 from pgrag.embedding.check import embed_checked
 from pgrag.errors import UsageError
 from pgrag.llm.prompts import as_text, prompt_tokens
 from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, PreparedQuestion
 from pgrag.search.context import LAYER_TOKENS, fitting_chunks, references, render
-from pgrag.search.filters import Filter
+from pgrag.search.options import QueryOptions, retrieve_parameters
 from pgrag.search.terms import SearchTerms, search_terms
 from pgrag.text.folding import clean
 from pgrag.text.lines import entity_line, relation_line
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import (
-    ChunkRanking,
     Embedder,
     KeywordExtractor,
     Keywords,
@@ -42,53 +39,6 @@ if TYPE_CHECKING:
 MAX_QUESTION = 32_000
 ROUND_CHUNKS, ROUND_FACTS = 3, 3  # of the first round, which the second searches with
 FUSION_RANKS = 10  # added to a rank before the two rounds are fused
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """How to search; `None` in a call means the setting of the same name."""
-
-    mode: Mode
-    top_k: int
-    chunk_top_k: int
-    chunk_ranking: ChunkRanking
-    lexical: float
-    nearness: float | None
-    rounds: int
-    degree_cap: int
-    hops: int
-    max_entity_tokens: int
-    max_relation_tokens: int
-    max_total_tokens: int
-    filter: Filter | None = None
-
-
-def query_options(
-    settings: Settings, mode: Mode | str, given: Mapping[str, Any], filter: Filter | None = None
-) -> QueryOptions:
-    """The options of a call over the settings. Raises UsageError naming what is wrong and what is allowed."""
-    try:
-        chosen = Mode(mode)
-    except ValueError:
-        raise UsageError(f"unknown mode {str(mode)!r}: use {', '.join(Mode)}") from None
-    if filter is not None and not isinstance(filter, Filter):
-        raise UsageError("filter: give a pgrag.Filter, such as Filter(labels=['handbook'])")
-    if filter is not None and chosen is Mode.BYPASS:
-        raise UsageError("mode bypass searches nothing: it takes no filter")
-    known = sorted(set(QueryOptions.__dataclass_fields__) - {"mode", "filter"})
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise UsageError(f"unknown query option {', '.join(unknown)}: use {', '.join(known)}")
-    values = {k: v for k, v in given.items() if v is not None}
-    try:
-        checked = Settings.model_validate({**settings.model_dump(), **values}) if values else settings
-    except ValidationError as error:
-        raise UsageError("; ".join(f"query option {name}: {problem}" for name, problem in problems(error))) from None
-    return QueryOptions(
-        chosen, checked.top_k, checked.chunk_top_k, ChunkRanking(checked.chunk_ranking), checked.lexical,
-        checked.nearness, checked.rounds, checked.degree_cap, checked.hops, checked.max_entity_tokens,
-        checked.max_relation_tokens, checked.max_total_tokens, filter,
-    )  # fmt: skip
 
 
 class Searcher:
@@ -211,16 +161,24 @@ class Searcher:
         conditions = options.filter.conditions() if options.filter is not None else {}
         share = min(1.0, room / 2 / max(1, options.max_entity_tokens + options.max_relation_tokens))
         threshold = self._settings.cosine_threshold
+        asked = retrieve_parameters(options) | {
+            "entity_tokens": int(share * options.max_entity_tokens),
+            "relation_tokens": int(share * options.max_relation_tokens),
+            "total_tokens": room,
+        }
         rows = await self._store.retrieve(
-            question=vector, low=low, high=high, words=list(terms.words), parts=list(terms.parts),
-            keys=list(terms.keys), similar=list(terms.similar), mode=options.mode.value, top_k=options.top_k,
-            chunk_top_k=options.chunk_top_k, ranking=options.chunk_ranking.value,
+            question=vector,
+            low=low,
+            high=high,
+            words=list(terms.words),
+            parts=list(terms.parts),
+            keys=list(terms.keys),
+            similar=list(terms.similar),
+            mode=options.mode.value,
             threshold=self._embedder.cosine_threshold if threshold is None else threshold,
-            degree_cap=options.degree_cap, hops=options.hops, lexical=options.lexical, nearness=options.nearness,
-            entity_tokens=int(share * options.max_entity_tokens),
-            relation_tokens=int(share * options.max_relation_tokens), total_tokens=room,
+            **asked,
             **({"filter": conditions} if conditions else {}),
-        )  # fmt: skip
+        )
         found = _retrieval(question, options.mode, keywords, rows)
         return self._counted(found) if conditions else found
 

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from pgrag.embedding.litellm_embedder import LiteLLMEmbedder
 from pydantic import BaseModel, SecretStr
 
 from pgrag.config import Settings
 from pgrag.database.rows import Response
+from pgrag.embedding.litellm_embedder import LiteLLMEmbedder
 from pgrag.errors import BudgetError, ExitCode, ModelAccessError, ModelError
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.replies import ChatResult

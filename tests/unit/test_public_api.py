@@ -69,6 +69,7 @@ PUBLIC = [
     "RetrievedRelation",
     "Role",
     "ServerError",
+    "SearchOptions",
     "Settings",
     "StatementCancelledError",
     "Stats",
