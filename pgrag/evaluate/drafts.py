@@ -12,6 +12,7 @@ from pgrag.evaluate.results import Gold, Kind
 from pgrag.llm.prompts import language_of
 from pgrag.llm.repair import mend
 from pgrag.text.folding import clean
+from pgrag.text.scripts import HAN
 
 UNREADABLE = "answer that cannot be read"
 CHUNKS_NEEDED: Mapping[Kind, int] = {Kind.SINGLE_FACT: 1, Kind.MULTI_HOP: 2, Kind.AGGREGATION: 3, Kind.THEMATIC: 2}
@@ -25,10 +26,10 @@ _OF_THE_TEXT = re.compile(
     r"|\b(?:according to|based on|stated in|mentioned in)\s+(?:the|this|these)\s+"
     r"(?:documents?|articles?|contexts?|sources?|paragraphs?)\b"
     r"|(?:这|该|上|本|以上|上述|下列|所给|给定|给出的?)(?:一|两|三|几|些|个)?(?:段|篇)?(?:落|文本|文字|段落|节选|选段|材料|资料)"
-    r"|这段话|(?<![\u3400-\u9fff])文中|原文中?|段落\s*\d|根据(?:文本|段落|上文|本文|资料|材料)",
+    rf"|这段话|(?<![{HAN}])文中|原文中?|段落\s*\d|根据(?:文本|段落|上文|本文|资料|材料)",
     re.IGNORECASE,
 )
-_HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
+_HAN = re.compile(f"[{HAN}]")
 _VARIANTS = str.maketrans(
     dict.fromkeys("‘’ʼ‛`´", "'") | dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‐‑‒–—―−", "-")
 )  # what models write in place of each other

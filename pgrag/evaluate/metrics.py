@@ -14,6 +14,7 @@ import numpy as np
 from pgrag.evaluate.matching import Matches
 from pgrag.evaluate.results import Estimate, Kind, Outcome, Question, Row
 from pgrag.search.answer import NOTHING_FOUND
+from pgrag.text.scripts import HAN_KANA
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +64,7 @@ def context_precision(matches: Matches) -> float:
 
 _CITATION = re.compile(r"\[\d{1,4}\]")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_UNSPACED = re.compile("([\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+_UNSPACED = re.compile(f"([{HAN_KANA}])")
 _CLOSED = frozenset({"yes", "no", "noanswer"})  # HotpotQA: such answers share no words with others
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pgrag.llm.repair import mend
+from pgrag.text.scripts import QUOTES
 
 _PREAMBLE = re.compile(
     r"\A\s*(?:(?:sure|certainly|of course|okay|ok|好的|当然)[!.,:，。！：](?=\s)[ \t]*\n*)?"
@@ -44,7 +45,7 @@ def clean_summary(answer: str) -> str | None:
         if text == before:
             break
     text = _FAREWELL.sub("", text).strip()
-    for opening, closing in ('""', "“”", "「」"):
+    for opening, closing in QUOTES:
         if text[:1] == opening and text[-1:] == closing and not {opening, closing} & set(text[1:-1]):
             text = text[1:-1].strip()
     return text if any(c.isalnum() for c in text) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pgrag.llm.repair import mend
+from pgrag.text.scripts import QUOTE_SIGNS
 from pgrag.types import Keywords
 
 MAX_KEYWORDS = 50  # of a level
@@ -14,7 +15,7 @@ MAX_KEYWORD = 200  # characters
 MAX_TEXT = 50_000  # characters of an answer without JSON that are looked at
 
 _BETWEEN = re.compile(r"\s*[,，、;；|\n\r]\s*")
-_AROUND = " \t\r\n\"'`*“”‘’「」[](){}【】"
+_AROUND = QUOTE_SIGNS + " \t\r\n*[](){}【】"
 _LABEL = re.compile(r"(?P<high>high|高层|高级|高阶|宏观|主题)|(?P<low>low|低层|低级|低阶|微观|具体)", re.IGNORECASE)
 _HEADING = re.compile(
     r"(?:(?P<high>high|高层|高级|高阶|宏观)|(?P<low>low|低层|低级|低阶|微观))[-_ ]?(?:level)?[-_ ]?次?(?:的)?"

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pgrag.errors import UsageError
+from pgrag.text.scripts import HAN_KANA, QUOTES, TITLE_MARKS, UNSPACED, quoted
 
 FOLDING_VERSION = 1
 MAX_WORD = 64
@@ -25,14 +26,6 @@ _MAX_NAME_INPUT = 2_048
 _SLICE = 1_000  # unicodedata.normalize is quadratic in the length of a run of combining marks
 _MAX_MARKS = 32
 
-# Scripts written without spaces between words (Han, kana, bopomofo, Thai, Lao, Burmese, Khmer), and Hangul, whose
-# particles stick to the words.
-_HAN_KANA = (
-    "\u3005-\u3007\u3021-\u3029\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-_UNSPACED = _HAN_KANA + "\uac00-\ud7a3\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1780-\u17d3"
-
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _VARIANTS = str.maketrans(dict.fromkeys("‘’ʼ‛＇", "'") | dict.fromkeys("‐‑‒–−", "-") | dict.fromkeys("・•‧", "·"))
@@ -42,12 +35,12 @@ _HALF_WIDTH = str.maketrans(
 )
 _DISPLAY_JOINERS = "\u200c\u200d"  # they change how Persian and emoji look
 
-_QUOTES = ('""', "''", "``", "“”", "„“", "‘’", "《》", "〈〉", "「」", "『』", "【】", "«»", "‹›", "＂＂")
-_OPENING, _CLOSING = ("".join(pair[side] for pair in _QUOTES) for side in (0, 1))
+_MARKS = (*QUOTES, *TITLE_MARKS)
+_OPENING, _CLOSING = ("".join(pair[side] for pair in _MARKS) for side in (0, 1))
 _AROUND = " ,;:!?、，。；：！？·…"
 _SPACE = re.compile(r"\s+")
-_CJK_SPACE = re.compile(f"(?<=[{_UNSPACED}]) | (?=[{_UNSPACED}])")
-_HAN_SPACE = re.compile(f"(?<=[{_HAN_KANA}]) (?=[{_HAN_KANA}])")
+_CJK_SPACE = re.compile(f"(?<=[{UNSPACED}]) | (?=[{UNSPACED}])")
+_HAN_SPACE = re.compile(f"(?<=[{HAN_KANA}]) (?=[{HAN_KANA}])")
 _POSSESSIVE = re.compile(r"(?<=[^\W\d_])'s(?=\s|$)")
 
 
@@ -133,8 +126,8 @@ def _bare(text: str) -> str:
     for _ in range(16):
         before = text
         text = _SPACE.sub(" ", text).strip(_AROUND)
-        for pair in _QUOTES if text and (text[0] in _OPENING or text[-1] in _CLOSING) else ():
-            opening, closing = pair[0], pair[1]
+        for pair in _MARKS if text and (text[0] in _OPENING or text[-1] in _CLOSING) else ():
+            opening, closing = pair
             inner = text.lstrip(opening).rstrip(closing)
             if inner != text and opening not in inner and closing not in inner:
                 text = inner
@@ -180,9 +173,9 @@ def words(text: str) -> list[str]:
 
 def _word_pattern(marks: str) -> re.Pattern[str]:
     """Words and runs of unspaced scripts; `marks` are the combining marks of the text (`re` has no class for them)."""
-    unit = rf"[^\W_{_UNSPACED}]" + (f"[{marks}]*+" if marks else "")
+    unit = rf"[^\W_{UNSPACED}]" + (f"[{marks}]*+" if marks else "")
     return re.compile(
-        rf"(?P<unspaced>[{_UNSPACED}]++)|(?P<word>(?:{unit})++(?:(?:'|[-./:]|_++)(?:{unit})++)*+(?:[+#]{{1,2}}(?![\w+#]))?+)"
+        rf"(?P<unspaced>[{UNSPACED}]++)|(?P<word>(?:{unit})++(?:(?:'|[-./:]|_++)(?:{unit})++)*+(?:[+#]{{1,2}}(?![\w+#]))?+)"
     )
 
 
@@ -225,10 +218,8 @@ _CHINESE_STOP_WORDS = (
 )
 _STOP_WORDS = frozenset(f"{_ENGLISH_STOP_WORDS} {_CHINESE_STOP_WORDS}".split())
 _BARRIER = re.compile(r"[\n。！？；，、]+")
-_ATOM = re.compile(rf"(?P<unspaced>[{_UNSPACED}])|[^\s{_UNSPACED}]+")
-_QUOTED = re.compile(
-    r"\"([^\"\n]{1,300})\"|“([^“”\n]{1,300})”|《([^《》\n]{1,300})》|「([^「」\n]{1,300})」|『([^『』\n]{1,300})』"
-)
+_ATOM = re.compile(rf"(?P<unspaced>[{UNSPACED}])|[^\s{UNSPACED}]+")
+_QUOTED = re.compile(quoted('""', "“”", "《》", "「」", "『』", shortest=1, longest=300))
 _MAX_QUESTION = 2_000
 _MAX_COST = 12  # of an n-gram: a spaced word costs 2, an unspaced character 1
 

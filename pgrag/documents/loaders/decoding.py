@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 from pgrag.errors import DocumentError
 from pgrag.text.folding import clean
+from pgrag.text.scripts import HAN
 
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 _SAMPLE = 65_536
 # About a fifth of any modern Chinese text; text in another encoding read as GB18030 is rare characters instead.
+_HAN = re.compile(f"[{HAN}]")
 _FREQUENT = frozenset("的一是不了在人有我他这中大来上国和为以到说时要就出会可也你对生能年于下之后与及被由")
 
 
@@ -53,6 +56,6 @@ def _as_chinese(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     visible = "".join(text[:_SAMPLE].split())
-    han = [char for char in visible if "\u4e00" <= char <= "\u9fff"]
+    han = _HAN.findall(visible)
     frequent = sum(char in _FREQUENT for char in han)
     return text if len(han) * 10 >= len(visible) * 3 and frequent * 20 >= len(han) > 0 else None

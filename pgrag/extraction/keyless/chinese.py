@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pgrag.extraction.keyless.lac import Lac
 from pgrag.extraction.keyless.names import MAX_SENTENCE, Name, Sentence, clean_name, distinct, find_codes, split_long
+from pgrag.text.scripts import quoted
 from pgrag.types import Keywords
 
 TYPES = {
@@ -86,8 +87,8 @@ LATIN_STOP = frozenset({"the", "and", "for", "from", "with", "this", "that", "ar
 NAME_WORDS = 4  # of such a name at most
 _TERMINATORS = re.compile("[^。！？!?；;\n]+(?:[。！？!?；;]+[”’」』）)》]*)?|[。！？!?；;]+")
 _CLAUSE = frozenset("，,、：:；;（）()")
-_TITLE = re.compile("《([^《》]{1,100})》")
-_QUOTED = re.compile('「([^「」]{2,40})」|『([^『』]{2,40})』|“([^“”]{2,40})”|"([^"]{2,40})"')
+_TITLE = re.compile(quoted("《》", shortest=1, longest=100))
+_QUOTED = re.compile(quoted("「」", "『』", "“”", '""', shortest=2, longest=40))
 # Latin words in Chinese text are names; those with capitals join: "Blue Harbor"
 _LATIN = re.compile(
     r"(?<![A-Za-z0-9])(?:[A-Z][A-Za-z0-9+#]{1,40}(?: [A-Z][A-Za-z0-9+#]{0,40}){0,5}|[a-z][A-Za-z0-9+#]{2,40})"

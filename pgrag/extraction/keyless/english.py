@@ -20,6 +20,7 @@ from pgrag.extraction.keyless.names import (
     split_long,
 )
 from pgrag.extraction.keyless.relations import Found, find_relation
+from pgrag.text.scripts import quoted
 from pgrag.types import Keywords
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ WEAK_NOUNS = frozenset(
     {"thing", "kind", "type", "sort", "way", "lot", "one", "other", "something", "anything", "everyone", "someone"}
 )
 _LONG_WORD = re.compile(rf"\S{{{WORD_CHARACTERS + 1},}}")
-_QUOTED = re.compile("\"([^\"\n]{2,80})\"|“([^“”\n]{2,80})”|(?<!\\w)'([^'\n]{2,80})'(?!\\w)|`([^`\n]{2,80})`")
+_QUOTED = re.compile(quoted('""', "“”", "``", shortest=2, longest=80) + r"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
 
 
 class EnglishTagger:

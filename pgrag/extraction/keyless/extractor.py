@@ -17,6 +17,7 @@ from pgrag.extraction.keyless import plain
 from pgrag.extraction.keyless.markup import Block, blocks
 from pgrag.extraction.keyless.names import Sentence, distinct, plain_text
 from pgrag.extraction.keyless.tagged import to_extraction
+from pgrag.text.scripts import HAN, HAN_KANA, KANA
 from pgrag.types import Chunk, Extraction, Keywords
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ QUESTION_KEYWORDS = 16  # of a level
 
 Route = Literal["english", "chinese", "plain"]
 
-_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_KANA = re.compile("[\u3040-\u30ff]")
+_HAN = re.compile(f"[{HAN}]")
+_KANA = re.compile(f"[{KANA}]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f][\w.\-]*")
-_OTHER_LETTER = re.compile("[^\\W\\d_A-Za-z\u00c0-\u024f\u3040-\u30ff\u3400-\u9fff]")
+_OTHER_LETTER = re.compile(f"[^\\W\\d_A-Za-z\u00c0-\u024f{HAN_KANA}]")
 _BETWEEN = re.compile("(?<=[。！？；!?])(?![”’」』）)》\"'。！？；!?])|(?<=[。！？][”’」』）)])|(?<=[.])\\s+")
 
 

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pgrag.text.scripts import QUOTE_SIGNS
+
 MAX_SENTENCE = 1000  # characters of one fact's text
 
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -43,8 +45,8 @@ _CODES = re.compile(
 )
 _CAMEL = re.compile(rf"{_START}[A-Za-z]{{0,40}}[a-z][A-Z][{_W}]{{0,60}}{_END}")  # PostgreSQL, OrderRouter, eBay
 
-_OUTER = " \t\n\"'`“”‘’«»„‹›*_~|#<>,;:!?…·•。，、；：！？-–—=+\\"
 _PAIRS = {"(": ")", "[": "]", "{": "}", "（": "）", "【": "】", "《": "》", "「": "」", "『": "』", "〈": "〉"}
+_OUTER = " \t\n*_~|#<>,;:!?…·•。，、；：！？-–—=+\\" + "".join(set(QUOTE_SIGNS) - {*_PAIRS, *_PAIRS.values()})
 _ARTICLE = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 _GENITIVE = re.compile(r"['’]s?$")
 

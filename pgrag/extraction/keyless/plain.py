@@ -6,14 +6,15 @@ import re
 from collections.abc import Sequence
 
 from pgrag.extraction.keyless.names import MAX_SENTENCE, Name, Sentence, clean_name, distinct, find_codes, split_long
+from pgrag.text.scripts import HAN, HAN_KANA, quoted
 from pgrag.types import Keywords
 
 _BETWEEN = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？؟।])(?![”’」』）])|(?<=[。！？][”’」』）])|\n")
-_QUOTED = re.compile('「([^「」]{2,40})」|『([^『』]{2,40})』|«([^«»]{2,60})»|“([^“”]{2,60})”|"([^"]{2,60})"')
+_QUOTED = re.compile(quoted("「」", "『』", "«»", "“”", '""', shortest=2, longest=60))
 _WORD = re.compile(r"[^\W\d_][\w’'-]{0,80}")
 _KATAKANA = re.compile("[\u30a1-\u30fa\u30fc]{3,40}(?:・[\u30a1-\u30fa\u30fc]{1,40}){0,4}")
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff々]")  # scripts that put no space between words
-_IDEOGRAPHS = re.compile("[\u3400-\u9fff々]{2,12}")
+_UNSPACED = re.compile(f"[{HAN_KANA}]")
+_IDEOGRAPHS = re.compile(f"[{HAN}]{{2,12}}")
 
 
 def sentences(text: str, known: Sequence[str] = ()) -> list[Sentence]:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from pgrag.text.folding import MAX_NAME, name_key
+from pgrag.text.scripts import QUOTES
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
 MAX_TYPE = 100
@@ -25,7 +26,6 @@ MALFORMED = "malformed record"
 MISSING_FIELDS = "missing fields"
 CUT_OFF = "cut off"
 
-_QUOTES = (('"', '"'), ("'", "'"), ("`", "`"), ("“", "”"), ("‘", "’"), ("「", "」"))
 _TEMPLATE_WORD = re.compile(
     r"entity_(?:name|type|description)|(?:source|target)_entity|relationship_(?:description|keywords|strength)"
 )
@@ -159,7 +159,7 @@ def unquoted(text: str) -> str:
         before = text
         if text.startswith("**") and text.endswith("**") and text.count("**") == 2:
             text = text[2:-2].strip()
-        for opening, closing in _QUOTES:
+        for opening, closing in QUOTES:
             if len(text) > 1 and text[0] == opening and text[-1] == closing and _is_pair(text[1:-1], opening, closing):
                 text = text[1:-1].strip()
         if text.count('"') % 2:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pgrag.config import ENTITY_TYPES
 from pgrag.errors import UsageError
 from pgrag.text.folding import clean, name_key, words
+from pgrag.text.scripts import HAN, HANGUL, KANA
 from pgrag.text.tokens import Tokenizer
 
 Language = Literal["en", "zh"]
@@ -32,8 +33,8 @@ MESSAGE_TOKENS = 8  # what a chat format adds to each message, at most
 
 _USER = "<!-- user -->\n"
 _JSON_BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_KANA_HANGUL = re.compile("[\u3040-\u30ff\uac00-\ud7a3]")
+_HAN = re.compile(f"[{HAN}]")
+_KANA_HANGUL = re.compile(f"[{KANA}{HANGUL}]")
 _SPACED_WORD = re.compile(r"[^\W\d_\u2e80-\U0003ffff]{2,}")
 _OWN_LANGUAGE = {"passage": {"en": "the language of the passage", "zh": "文本的语言"},
                  "notes": {"en": "the language of the notes", "zh": "笔记的语言"}}  # fmt: skip
