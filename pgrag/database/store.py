@@ -359,16 +359,13 @@ class Store:
         return _json(value) if isinstance(value, dict) else value
 
     def _vectors(self, vectors: Vectors) -> list[HalfVector]:
-        """Rows to store: of the workspace's length, finite, not zero. Raises DimensionError otherwise."""
+        """Rows to store, checked by `unit_vectors` before. Raises DimensionError if they do not fit the workspace."""
         if len(vectors) == 0:
             return []
         if vectors.ndim != 2 or vectors.shape[1] != self._dimension:
             raise DimensionError(
                 f"vectors of shape {vectors.shape} do not fit a workspace of {self._dimension} dimensions"
             )
-        norms = np.linalg.norm(vectors, axis=1)
-        if not np.all(np.isfinite(norms)) or np.any(norms < 1e-6):
-            raise DimensionError("the embedding model returned a zero or non-finite vector: nothing was stored")
         return [HalfVector(vector) for vector in vectors]
 
     async def _call(self, function: str, *arguments: Any, **named: Any) -> list[asyncpg.Record]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,25 +14,37 @@ if TYPE_CHECKING:
     from pgrag.types import Vectors
 
 
-async def embed_checked(embedder: Embedder, texts: Sequence[str], kind: Literal["query", "passage"]) -> Vectors:
-    """(len(texts), dimension) float32 vectors of length 1, by one request.
+def unit_vectors(model: str, given: Any, count: int, dimension: int, advice: str = "") -> Vectors:
+    """(count, dimension) float32 vectors of length 1, made of what `model` gave for as many texts.
 
-    Raises ModelError, also when the embedder returns another shape than it was asked for, a zero vector or a NaN.
+    Raises ModelError naming the text for another number, a wrong length (with `advice`), a zero vector or a NaN.
     """
     try:
-        vectors = np.asarray(await embedder.embed(texts, kind), np.float64)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{embedder.model} returned no vectors: {error}") from error
-    if vectors.shape != (len(texts), embedder.dimension):
-        raise ModelError(
-            f"{embedder.model} returned vectors of shape {vectors.shape} for {len(texts)} texts "
-            f"of dimension {embedder.dimension}"
-        )
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not np.all(np.isfinite(lengths)) or np.any(lengths < 1e-6):
-        raise ModelError(f"{embedder.model} returned a zero or non-finite vector")
-    units: Vectors = (vectors / lengths).astype(np.float32)
-    return units
+        rows = list(given)
+    except TypeError as error:
+        raise ModelError(f"{model} returned no vectors: {error}") from error
+    if len(rows) != count:
+        raise ModelError(f"{model} returned {len(rows)} vectors for {count} texts")
+    vectors = np.empty((count, dimension), np.float32)
+    for i, row in enumerate(rows):
+        try:
+            vector = np.asarray(row, np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"{model} returned no numbers for text {i}") from None
+        if vector.shape != (dimension,):
+            size = f"a vector of {vector.size} numbers for text {i} where {dimension} were expected"
+            raise ModelError(f"{model} returned {size}{advice.format(size=vector.size)}")
+        length = float(np.linalg.norm(vector))
+        if not 1e-6 < length < np.inf:
+            raise ModelError(f"{model} returned a zero or non-finite vector for text {i}")
+        vectors[i] = vector / length
+    return vectors
+
+
+async def embed_checked(embedder: Embedder, texts: Sequence[str], kind: Literal["query", "passage"]) -> Vectors:
+    """(len(texts), dimension) float32 vectors of length 1, by one request. Raises ModelError, see `unit_vectors`."""
+    given = await embedder.embed(texts, kind)
+    return unit_vectors(embedder.model, given, len(texts), embedder.dimension)
 
 
 async def embed_distinct(embedder: Embedder, texts: Sequence[str], batch: int) -> Vectors:

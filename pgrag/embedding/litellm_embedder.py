@@ -17,9 +17,6 @@ from pgrag.llm.singleflight import finish
 from pgrag.text.folding import clean
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from pgrag.types import Vectors
 
 logger = logging.getLogger(__name__)
@@ -66,15 +63,13 @@ class LiteLLMEmbedder:
 
         Raises ModelError, also for vectors of another number or length, zero or not finite, and BudgetError.
         """
-        import numpy as np
+        from pgrag.embedding.check import unit_vectors  # numpy is loaded when it is needed
 
-        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        given: list[Any] = [None] * len(texts)
         size = self._settings.embedding_batch
 
         async def work(start: int) -> None:
-            part = texts[start : start + size]
-            for i, vector in enumerate(await self._ask(part, kind), start):
-                vectors[i] = self._unit(vector, i)
+            given[start : start + size] = await self._ask(texts[start : start + size], kind)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -82,24 +77,8 @@ class LiteLLMEmbedder:
                     group.create_task(work(start))
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
-        return vectors
-
-    def _unit(self, values: Any, index: int) -> NDArray[np.float64]:
-        import numpy as np
-
-        try:
-            vector = np.asarray(values, np.float64)
-        except (TypeError, ValueError):
-            raise ModelError(f"{self.model} returned no numbers for text {index}") from None
-        if vector.shape != (self.dimension,):
-            raise ModelError(
-                f"{self.model} returned a vector of {vector.size} numbers for text {index} where {self.dimension} were "
-                f"expected: set embedding_dimension to {vector.size} in a workspace made for it"
-            )
-        length = float(np.linalg.norm(vector))
-        if not np.isfinite(length) or length < 1e-12:
-            raise ModelError(f"{self.model} returned a zero or non-finite vector for text {index}")
-        return vector / length
+        advice = ": set embedding_dimension to {size} in a workspace made for it"
+        return unit_vectors(self.model, given, len(texts), self.dimension, advice)
 
     async def _ask(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> list[Any]:
         """The vectors of one request as the server gave them, in the order of the texts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -306,17 +307,19 @@ def _not_a_number(vectors: Any) -> Any:
         (_refuse, "the embedding server is gone"),
         (_not_a_number, "words returned a zero or non-finite vector"),
         (lambda vectors: vectors * 0, "words returned a zero or non-finite vector"),
-        (lambda vectors: vectors[:, :5], "words returned vectors of shape"),
-        (lambda vectors: vectors[:-1], "words returned vectors of shape"),
-        (lambda vectors: [[1.0], [2.0, 3.0]], "words returned no vectors"),
+        (lambda vectors: vectors[:, :5], "words returned a vector of 5 numbers for text 0"),
+        (lambda vectors: vectors[:-1], r"words returned \d+ vectors for \d+ texts"),
+        (lambda vectors: [["x"], *vectors[1:]], "words returned no numbers for text 0"),
+        (lambda vectors: [vectors[0], vectors[1][:3], *vectors[2:]], "words returned a vector of 3 numbers for text 1"),
+        (lambda _: None, "words returned no vectors"),
     ],
-    ids=["raises", "nan", "zero", "short", "missing", "ragged"],
+    ids=["raises", "nan", "zero", "short", "missing", "words", "ragged", "nothing"],
 )
 def test_a_bad_vector_fails_its_chunk_and_stores_nothing_of_it(words_dsn: str, fault: Any, message: str) -> None:
     report = ingest(words_dsn, {"a": long_text()}, embedder=FaultyEmbedder(fault), max_attempts=1, **SMALL)
     [failure] = report.failures
     assert failure.ordinal == 4
-    assert failure.error.startswith(message)
+    assert re.match(message, failure.error)
     assert count(words_dsn, "chunk", "extracted_at is not null") == 9
     failed = "chunk_id in (select id from chunk where ordinal = 4)"
     for table in ("mention", "fact", "chunk_vector"):
