@@ -14,7 +14,7 @@ from typing import Any
 
 from pgrag.database.store import Store
 from pgrag.errors import ModelError, UsageError
-from pgrag.evaluate.calls import PURPOSE, each
+from pgrag.evaluate.calls import PURPOSE, each_answer
 from pgrag.evaluate.drafts import UNREADABLE, Draft, DrawnChunk, loosened, read_draft
 from pgrag.evaluate.results import Kind, Question
 from pgrag.llm import prompts
@@ -135,7 +135,7 @@ class _Drafting:
     async def run(self) -> DraftedQuestions:
         """Until there are enough questions or attempts."""
         while jobs := list(self._round()):
-            drafts = await each(jobs, self._gateway.settings.llm_concurrency, self._ask)
+            drafts = await each_answer(jobs, self._gateway.settings.llm_concurrency, self._ask)
             for (stock, draw), draft in zip(jobs, drafts, strict=True):
                 self._take(stock, draw, draft)
         order = list(Kind)

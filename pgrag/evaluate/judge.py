@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pgrag.errors import ModelError
-from pgrag.evaluate.calls import PURPOSE, each
+from pgrag.evaluate.calls import PURPOSE, each_answer
 from pgrag.evaluate.results import Question, Verdict
 from pgrag.llm import prompts
 from pgrag.llm.gateway import Gateway
@@ -68,7 +68,7 @@ async def judge(
         )
         return parse_verdicts(result.text, truncated=result.truncated)
 
-    found = await each(orders, gateway.settings.llm_concurrency, compare)
+    found = await each_answer(orders, gateway.settings.llm_concurrency, compare)
     said = {number: found[2 * place : 2 * place + 2] for place, number in enumerate(differ)}
     tally = _Tally(first_label, second_label)
     for number, (question, _, _) in enumerate(pairs):

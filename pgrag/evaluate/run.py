@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 
 from pgrag.config import Settings
 from pgrag.database.store import Store
@@ -22,6 +23,7 @@ from pgrag.evaluate.results import EvaluationReport, Kind, Outcome, Question, Va
 from pgrag.evaluate.variants import with_baseline
 from pgrag.extraction.keyless.extractor import KeylessKeywords
 from pgrag.llm import litellm_models
+from pgrag.llm.lanes import in_lanes
 from pgrag.llm.spending import Bills
 from pgrag.search.answer import DEFAULT_ANSWER_OPTIONS, Answerer, AnswerOptions, LLMAnswerer
 from pgrag.search.filters import Filter
@@ -159,13 +161,7 @@ class Evaluator:
         await self._load_models(questions[0].text, answers)
         waiting = iter(enumerate(questions))
         job = _Job(variants, options, ks, answers, answer_options, progress, waiting, len(questions))
-        tasks = [asyncio.create_task(self._work(job)) for _ in range(min(concurrency, len(questions)))]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await in_lanes(min(concurrency, len(questions)), partial(self._work, job))
         if job.stopped is not None and not job.outcomes:
             raise job.stopped
         done = tuple(questions[place] for place in sorted(job.outcomes))
@@ -199,7 +195,7 @@ class Evaluator:
         if isinstance(self._keyword_extractor, LLMKeywords) or (answers and isinstance(self._answerer, LLMAnswerer)):
             await litellm_models.load()
 
-    async def _work(self, job: _Job) -> None:
+    async def _work(self, job: _Job, failed: asyncio.Event) -> None:
         """Takes questions until there are none, or the run stops."""
         for place, question in job.waiting:
             # Turned from question to question, so that no variant always meets a cold cache.
@@ -212,7 +208,7 @@ class Evaluator:
             job.outcomes[place] = [found[variant.label] for variant in job.variants]
             if job.progress is not None:
                 job.progress(len(job.outcomes), job.total)
-            if job.stopped is not None:
+            if job.stopped is not None or failed.is_set():
                 return
 
     async def _ask(self, question: Question, variants: Sequence[Variant], job: _Job) -> dict[str, Outcome]:

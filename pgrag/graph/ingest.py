@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID, uuid4
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -25,17 +25,17 @@ from pgrag.documents.reading import Batch, DocumentDefaults, Source, is_unchange
 from pgrag.embedding.check import embed_distinct
 from pgrag.errors import (
     BudgetError,
-    DatabaseError,
     DocumentError,
     ExtractionError,
     ModelAccessError,
     ModelError,
     PgragError,
     UnreadableAnswerError,
-    UsageError,
 )
 from pgrag.extraction.assemble import Assembled, assemble
+from pgrag.graph.leases import leased
 from pgrag.graph.refresh import Refresher
+from pgrag.llm.lanes import HOPELESS, in_lanes
 from pgrag.text.folding import words
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import (
@@ -78,7 +78,6 @@ class _Run:
     reused: int = 0
     since_refresh: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    tokens: list[UUID] = field(default_factory=list)
     stopped: PgragError | None = None
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -195,12 +194,11 @@ class Ingestor:
         finished = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
-                workers = [group.create_task(self._worker(run)) for _ in range(self._workers)]
+                working = group.create_task(in_lanes(self._workers, partial(self._worker, run)))
                 group.create_task(self._keep_fresh(run, finished))
-                group.create_task(self._keep_leases(run, finished))
                 if progress is not None:
                     group.create_task(self._tell(run, progress, finished))
-                await asyncio.wait(workers)
+                await asyncio.wait([working])
                 finished.set()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors
@@ -209,44 +207,28 @@ class Ingestor:
         if progress is not None:
             progress(await self._progress(run))
 
-    async def _worker(self, run: _Run) -> None:
+    async def _worker(self, run: _Run, failed: asyncio.Event) -> None:
         documents = list(run.documents)
-        token = uuid4()
-        run.tokens.append(token)
+        store = self._store
         pause = PAUSES[0]
-        while documents and run.stopped is None:
-            run.since_refresh += await self._store.adopt_extractions()
-            try:
-                claimed = await self._store.claim_chunks(documents, self._claim_batch, token)
-                await self._work_on(run, claimed)
-            except (BudgetError, ModelAccessError) as error:  # what others have under way is paid for: they finish it
-                run.stopped = run.stopped or error
-                await self._release(token)
-                return
-            except BaseException:
-                await self._release(token)
-                raise
-            if not claimed:
-                wait = await self._store.waiting_seconds(documents)
-                if wait is None:
-                    return
-                pause = min(max(wait, 2 * pause), PAUSES[1])  # 0: another process works on an equal text
-                await _first(run.moved, pause)
-                continue
-            pause = PAUSES[0]
-            run.moved.set()  # wakes the workers that found nothing
-            run.moved = asyncio.Event()
-
-    async def _release(self, token: UUID) -> None:
         try:
-            await self._store.release_chunks([token])
-        except DatabaseError as error:  # the first error matters more; the leases run out by themselves
-            logger.warning("could not give chunks back: %s", error)
-
-    async def _keep_leases(self, run: _Run, finished: asyncio.Event) -> None:
-        """A model may take longer than a lease: what is still worked on stays ours."""
-        while not await _first(finished, self._lease_seconds / 3):
-            await self._store.extend_leases(run.tokens)
+            async with leased(self._lease_seconds, store.extend_leases, store.release_chunks) as token:
+                while documents and run.stopped is None and not failed.is_set():
+                    run.since_refresh += await store.adopt_extractions()
+                    claimed = await store.claim_chunks(documents, self._claim_batch, token)
+                    await self._work_on(run, claimed)
+                    if claimed:
+                        pause = PAUSES[0]
+                        run.moved.set()  # wakes the workers that found nothing
+                        run.moved = asyncio.Event()
+                        continue
+                    wait = await store.waiting_seconds(documents)
+                    if wait is None:
+                        return
+                    pause = min(max(wait, 2 * pause), PAUSES[1])  # 0: another process works on an equal text
+                    await _first(run.moved, pause)
+        except (BudgetError, ModelAccessError) as error:  # what others have under way is paid for: they finish it
+            run.stopped = run.stopped or error
 
     async def _work_on(self, run: _Run, claimed: Sequence[ClaimedChunk]) -> None:
         if not claimed:
@@ -260,21 +242,21 @@ class Ingestor:
         for chunk, extraction in zip(claimed, extracted, strict=True):
             if isinstance(extraction, Extraction):
                 good.append((chunk, assemble(extraction, self._tokenizer)))
-            elif isinstance(extraction, BudgetError | ModelAccessError):  # nothing is wrong with the chunk
+            elif isinstance(extraction, HOPELESS):  # nothing is wrong with the chunk
                 stop = extraction
             else:
                 bad.append((chunk, extraction))
         try:
             saved = await self._save(good)
         except PgragError as error:
-            if not _is_about_a_chunk(error):
+            if isinstance(error, HOPELESS):
                 raise
             saved = set()
             for pair in good:  # one chunk must not fail the others: each by itself
                 try:
                     saved |= await self._save([pair])
                 except PgragError as own:
-                    if not _is_about_a_chunk(own):
+                    if isinstance(own, HOPELESS):
                         raise
                     bad.append((pair[0], own))
         for chunk, assembled in good:
@@ -365,8 +347,3 @@ async def _first(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _is_about_a_chunk(error: PgragError) -> bool:
-    """Whether another chunk could fare better: not when the database is gone, or a model is out of reach for all."""
-    return not isinstance(error, DatabaseError | UsageError | ModelAccessError | BudgetError)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pgrag.database.rows import Fragments, StaleEntity, StaleRelation
 from pgrag.database.store import StaleKind, Store
 from pgrag.embedding.check import embed_distinct
-from pgrag.errors import DatabaseError, ModelAccessError, ModelError
+from pgrag.errors import ModelAccessError, ModelError
+from pgrag.graph.leases import leased
 from pgrag.graph.summaries import Summariser
+from pgrag.llm.lanes import in_lanes
 from pgrag.text.lines import entity_line, relation_line
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import Embedder, RefreshReport
@@ -67,26 +68,17 @@ class Refresher:
     async def _in_lanes(
         self, claim: Callable[[int, UUID], Awaitable[list[T]]], work: Callable[[Sequence[T]], Awaitable[int]]
     ) -> int:
-        """Works off what there is to claim; returns how many. If one lane fails, the others end what is paid for."""
-        failed = False
+        """Works off what there is to claim; returns how many."""
 
-        async def lane() -> int:
-            nonlocal failed
+        async def lane(failed: asyncio.Event) -> int:
             done = 0
-            try:
-                async with self._lease() as token:
-                    while not failed and (claimed := await claim(BATCH, token)):
-                        done += await work(claimed)
-            except BaseException:
-                failed = True
-                raise
+            store = self._store
+            async with leased(store.lease_seconds, store.extend_stale, store.release_stale) as token:
+                while not failed.is_set() and (claimed := await claim(BATCH, token)):
+                    done += await work(claimed)
             return done
 
-        ended = await asyncio.gather(*(lane() for _ in range(LANES)), return_exceptions=True)
-        for error in ended:
-            if isinstance(error, BaseException):
-                raise error
-        return sum(done for done in ended if isinstance(done, int))
+        return sum(await in_lanes(LANES, lane))
 
     async def _entities(self, claimed: Sequence[StaleEntity]) -> int:
         done = 0
@@ -147,35 +139,6 @@ class Refresher:
             else:
                 raise summary
         return summaries, noted
-
-    @asynccontextmanager
-    async def _lease(self) -> AsyncIterator[UUID]:
-        """A token to claim with: what it holds is kept, and given back on failure, even by a claim that was cut off."""
-        token = uuid4()
-        keeping = asyncio.create_task(self._keep(token))
-        try:
-            yield token
-        except BaseException:
-            await self._release(token)
-            raise
-        finally:
-            keeping.cancel()
-            await asyncio.wait([keeping])
-
-    async def _release(self, token: UUID) -> None:
-        try:
-            await self._store.release_stale([token])
-        except DatabaseError as error:  # the first error matters more; the leases run out by themselves
-            logger.warning("could not give stale marks back: %s", error)
-
-    async def _keep(self, token: UUID) -> None:
-        """A model may take longer than a lease: nobody else shall pay for the same summaries meanwhile."""
-        while True:
-            await asyncio.sleep(self._store.lease_seconds / 3)
-            try:
-                await self._store.extend_stale([token])
-            except DatabaseError as error:  # whoever works notices by himself
-                logger.warning("could not prolong leases: %s", error)
 
 
 def _parts(stale: Sequence[T], due: Mapping[int, _Due]) -> Iterator[Sequence[T]]:

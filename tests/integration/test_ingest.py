@@ -439,10 +439,11 @@ def test_profiles_that_could_not_be_embedded_are_completed_later(words_dsn: str)
     with pytest.raises(ModelError, match="the embedding server is gone"):
         ingest(words_dsn, {"a": text}, embedder=embedder)
     assert value(words_dsn, "select status from document") == "complete"
-    assert count(words_dsn, "stale") == 2  # entities come first
+    stale = count(words_dsn, "stale")
+    assert stale in (1, 2)  # the other lane may have claimed and written the other relation; entities come first
     assert count(words_dsn, "stale", "lease_token is not null") == 0
     report = with_rag(words_dsn, lambda rag: rag.refresh())
-    assert (report.entities, report.relations) == (0, 2)
+    assert (report.entities, report.relations) == (0, stale)
     assert [count(words_dsn, table) for table in ("entity_vector", "relation_vector")] == [4, 2]
     assert with_rag(words_dsn, lambda rag: rag.refresh()).entities == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import Counter
@@ -10,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pgrag.config import ENTITY_TYPES
-from pgrag.errors import BudgetError, ExtractionError, ModelAccessError, PgragError
+from pgrag.errors import ExtractionError, PgragError
 from pgrag.extraction.llm.parse import ParsedExtraction, merge_gleaned, parse_extraction
 from pgrag.llm import prompts
 from pgrag.llm.gateway import Gateway
+from pgrag.llm.lanes import each
 from pgrag.llm.replies import ChatResult
 from pgrag.types import Chunk, Extraction
 
@@ -52,23 +52,9 @@ class LLMExtractor:
     async def extract(self, chunks: Sequence[Chunk]) -> list[Extraction | PgragError]:
         """One result a chunk, in order; a chunk whose answer cannot be had or read is an error in the list.
 
-        After a BudgetError or ModelAccessError, by which no chunk can fare better, no more are asked for.
+        After an error by which no chunk can fare better, such as a BudgetError, no more are asked for.
         """
-        places = asyncio.Semaphore(self._gateway.settings.llm_concurrency)
-        end: list[PgragError] = []
-
-        async def one(chunk: Chunk) -> Extraction | PgragError:
-            async with places:
-                if end:
-                    return end[0]
-                try:
-                    return await self._extract(chunk)
-                except PgragError as error:
-                    if isinstance(error, BudgetError | ModelAccessError):
-                        end.append(error)
-                    return error
-
-        return list(await asyncio.gather(*(one(chunk) for chunk in chunks)))
+        return await each(chunks, self._gateway.settings.llm_concurrency, self._extract)
 
     async def _extract(self, chunk: Chunk) -> Extraction:
         text = chunk.model_text
