@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
+
+from pgrag.text.jsonable import jsonable
 
 # Control characters of a document or a file name must not steer the reader's terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -59,31 +57,6 @@ def _write(text: str, end: str = "\n") -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise OutputClosedError from None
-
-
-def jsonable(value: Any) -> Any:
-    """Dataclasses and mappings become objects, sequences arrays, datetimes ISO 8601, NaN and infinity null,
-    decimals plain numbers."""
-    match value:
-        case None | bool() | int():
-            return value
-        case str():
-            return str(value)
-        case float():
-            return value if math.isfinite(value) else None
-        case Decimal():
-            return float(value)
-        case datetime():
-            return value.isoformat()
-        case Path():
-            return str(value)
-        case Mapping():
-            return {str(key): jsonable(item) for key, item in value.items()}
-        case list() | tuple():
-            return [jsonable(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -14,11 +14,12 @@ import pytest
 from pgrag.cli.app import _fail, _single_cause
 from pgrag.cli.documents import _matching
 from pgrag.cli.log import configure_logging
-from pgrag.cli.output import amount, emit_json, fields, jsonable, one_line, plain, size, table
+from pgrag.cli.output import amount, emit_json, fields, one_line, plain, size, table
 from pgrag.cli.progress import ingest_progress
 from pgrag.cli.secrets import secrets_of
 from pgrag.cli.session import Session
 from pgrag.errors import DatabaseError, DocumentError
+from pgrag.text.jsonable import jsonable
 from pgrag.text.masking import mask
 from pgrag.types import IngestProgress, IngestReport, Mode
 
