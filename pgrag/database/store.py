@@ -1,6 +1,6 @@
 """The workspace in PostgreSQL as the run-time sees it: each method is one call of a function in `sql/`.
 
-Texts are cleaned and vectors are checked here, on their way in; errors of the driver become pgrag's here.
+All texts that are bound are cleaned here; errors of the driver become pgrag's here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Store:
 
     async def document_states(self, uris: Sequence[str]) -> dict[str, DocumentState]:
         """Digests and states of the documents that exist, by uri."""
-        rows = await self._call("document_states", [clean(uri) for uri in uris])
+        rows = await self._call("document_states", list(uris))
         return {row["uri"]: DocumentState(row["sha256"], row["settings_digest"], row["status"]) for row in rows}
 
     async def extracted_texts(self, digests: Sequence[str]) -> set[tuple[str, tuple[str, ...]]]:
@@ -98,7 +98,7 @@ class Store:
         words = Columns(("w_chunk", "w_word", "w_count"))
         for number, doc in enumerate(documents, 1):
             docs.add(
-                clean(doc.uri), clean(doc.title), clean(doc.mime), doc.sha256, _json(dict(doc.metadata)),
+                doc.uri, doc.title, doc.mime, doc.sha256, _json(dict(doc.metadata)),
                 _json(list(doc.labels)), doc.body, doc.published_at,
             )  # fmt: skip
             for new in doc.chunks:
@@ -123,9 +123,7 @@ class Store:
 
     async def delete_documents(self, uris: Sequence[str]) -> Mapping[str, Any]:
         """Deletes documents with all that only they said: uris found, and counts of what went."""
-        rows = await self._call(
-            "delete_documents", self._code, *self._description_limits(), [clean(uri) for uri in uris]
-        )
+        rows = await self._call("delete_documents", self._code, *self._description_limits(), list(uris))
         return dict(rows[0])
 
     async def documents(self, status: str | None = None) -> list[DocumentInfo]:
@@ -178,15 +176,15 @@ class Store:
             (vector,) = self._vectors(result.vector[None])
             chunks.add(chunk_id, result.claimed.token, _json(list(result.keywords)), vector)
             for m in result.mentions:
-                mentions.add(chunk_id, clean(m.key), clean(m.name), clean(m.type), clean(m.description), m.tokens)
+                mentions.add(chunk_id, m.key, m.name, m.type, m.description, m.tokens)
             vectors = self._vectors(result.fact_vectors)
             for ordinal, (fact, fact_vector) in enumerate(zip(result.facts, vectors, strict=True)):
                 facts.add(
-                    chunk_id, ordinal, clean(fact.text), clean(fact.context), _json(list(fact.keywords)), fact.strength,
-                    fact.tokens, fact_vector,
+                    chunk_id, ordinal, fact.text, fact.context, _json(list(fact.keywords)), fact.strength, fact.tokens,
+                    fact_vector,
                 )  # fmt: skip
                 for key, role in fact.entities:
-                    parts.add(chunk_id, ordinal, clean(key), role)
+                    parts.add(chunk_id, ordinal, key, role)
         columns = {**chunks.parameters, **mentions.parameters, **facts.parameters, **parts.parameters}
         rows = await self._call("save_extraction", code=self._code, **columns)
         return set(rows[0][0])
@@ -197,7 +195,7 @@ class Store:
         """Records why chunks failed; they are tried again later, up to `max_attempts` (the setting of that name)."""
         rows = await self._call(
             "fail_chunks", self._code, [c.id for c, _ in failures], [c.token for c, _ in failures],
-            [clean(error) for _, error in failures], max_attempts or self._settings.max_attempts, backoff_seconds,
+            [error for _, error in failures], max_attempts or self._settings.max_attempts, backoff_seconds,
         )  # fmt: skip
         return set(rows[0][0])
 
@@ -264,7 +262,7 @@ class Store:
 
         `summaries` are by entity or relation; `noted` are the ids of the mentions or facts that went into them.
         """
-        texts = [clean(summaries[s.id]) if s.id in summaries else None for s in stale]
+        texts = [summaries.get(s.id) for s in stale]
         rows = await self._call(
             "finish_stale", self._code, kind, [s.id for s in stale], [s.version for s in stale],
             [s.lease_token for s in stale], list(tokens), self._vectors(vectors), texts, list(noted),
@@ -304,7 +302,7 @@ class Store:
         by now, and counts it."""
         r = response
         await self._call(
-            "put_cached", self._code, r.key, r.purpose, r.model, clean(r.text), r.prompt_tokens, r.completion_tokens,
+            "put_cached", self._code, r.key, r.purpose, r.model, r.text, r.prompt_tokens, r.completion_tokens,
             r.cost, list(r.chunks), r.state,
         )  # fmt: skip
 
@@ -381,9 +379,10 @@ class Store:
         return await self._fetch(query, *arguments, seconds=self._settings.statement_timeout)
 
     async def _fetch(self, query: str, *arguments: Any, seconds: float | None = None) -> list[asyncpg.Record]:
+        cleaned = tuple(map(_cleaned, arguments))
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return await fetch(self._pool, query, arguments, seconds)
+                return await fetch(self._pool, query, cleaned, seconds)
             except RETRIED as error:
                 if attempt == ATTEMPTS:
                     raise translate(error, self._where) from error
@@ -392,6 +391,15 @@ class Store:
             except (asyncpg.PostgresError, OSError) as error:
                 raise translate(error, self._where) from error
         raise AssertionError("unreachable")
+
+
+def _cleaned(value: Any) -> Any:
+    """What is bound, without what PostgreSQL cannot store in a text."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), str):
+        return [item if item is None else clean(item) for item in value]
+    return value
 
 
 def _list(values: Sequence[int] | None) -> list[int] | None:

@@ -56,7 +56,7 @@ def read(sources: Iterable[Source], defaults: DocumentDefaults) -> Iterator[Batc
             characters += len(item.body)
             _add(batch, _cleaned(item, defaults), seen)
         elif isinstance(item, DocumentFailure):
-            batch.failures.append(item)
+            batch.failures.append(replace(item, uri=clean(item.uri)))
         else:
             batch.skipped_files.append(item)
         items += 1
@@ -116,6 +116,6 @@ def _cleaned(document: Document, defaults: DocumentDefaults) -> Document:
         title=clean(document.title),
         mime=clean(document.mime),
         metadata={**defaults.metadata, **document.metadata},
-        labels=tuple(dict.fromkeys((*document.labels, *defaults.labels))),
+        labels=tuple(dict.fromkeys(map(clean, (*document.labels, *defaults.labels)))),
         published_at=document.published_at or defaults.published_at,
     )

@@ -11,7 +11,6 @@ from typing import Any
 from pgrag.evaluate.results import Gold, Kind
 from pgrag.llm.prompts import language_of
 from pgrag.llm.repair import mend
-from pgrag.text.folding import clean
 from pgrag.text.scripts import HAN
 
 UNREADABLE = "answer that cannot be read"
@@ -63,7 +62,7 @@ class Draft:
 
 def read_draft(answer: str, kind: Kind, chunks: Sequence[DrawnChunk], *, truncated: bool = False) -> Draft:
     """The question in a model's answer; its evidence stands in a passage, spelled as there. Never raises."""
-    values = [found.value for found in mend(clean(answer), truncated=truncated).values]
+    values = [found.value for found in mend(answer, truncated=truncated).values]
     objects = [item for value in values for item in (value if isinstance(value, list) else [value])]
     drafted = next((item for item in objects if isinstance(item, dict) and isinstance(item.get("question"), str)), None)
     if drafted is None:

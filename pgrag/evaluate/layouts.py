@@ -21,7 +21,6 @@ from pgrag.evaluate.questions import (
     without_gold,
 )
 from pgrag.evaluate.results import Gold, Kind, Question
-from pgrag.text.folding import clean
 from pgrag.types import Document
 
 CORPUS = "_corpus.json"
@@ -222,7 +221,7 @@ def _passage(item: Any, place: str) -> tuple[str, str]:
         text = ("" if own_spaces else " ").join(text)
     if not isinstance(text, str):
         raise UsageError(f"{place}: has no text")
-    return " ".join(title.split()), clean(text)
+    return " ".join(title.split()), text
 
 
 def _needed(row: Mapping[str, Any], place: str) -> list[tuple[str, str]]:
@@ -277,7 +276,7 @@ def _string(row: Mapping[str, Any], name: str, place: str) -> str:
     value = row.get(name)
     if not isinstance(value, str | None):
         raise UsageError(f'{place}: "{name}" is no text')
-    return clean(value or "")
+    return value or ""
 
 
 def _sequence(value: Any, name: str, place: str) -> Sequence[Any]:

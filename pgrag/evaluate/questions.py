@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pgrag.errors import UsageError
 from pgrag.evaluate.results import Gold, Kind, Question
-from pgrag.text.folding import clean
+from pgrag.text.folding import clean_json
 
 TEXT_FIELDS = ("question", "query", "text")
 KIND_FIELDS = ("kind", "type")
@@ -80,7 +80,7 @@ def identifier_of(value: Any, place: str) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f"{place}: an id is a text or a whole number, not {_shown(value)}")
-    return clean(str(value)).strip()
+    return str(value).strip()
 
 
 def answers_of(row: Mapping[str, Any], place: str, fields: tuple[str, ...] = ANSWER_FIELDS) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def answers_of(row: Mapping[str, Any], place: str, fields: tuple[str, ...] = ANS
         for item in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(item, str | int | float):
                 raise UsageError(f'{place}: "{name}" is a text or a list of texts, not {_shown(value)}')
-            found.append(clean({True: "yes", False: "no"}[item] if isinstance(item, bool) else str(item)).strip())
+            found.append(({True: "yes", False: "no"}[item] if isinstance(item, bool) else str(item)).strip())
     return tuple(answer for answer in dict.fromkeys(found) if answer)
 
 
@@ -115,13 +115,13 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def json_value(data: bytes, place: str) -> Any:
     """A JSON value from UTF-8. Raises UsageError that begins with `place`."""
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=_refuse)
+        return clean_json(json.loads(data.decode("utf-8-sig"), parse_constant=_refuse))
     except UnicodeDecodeError:
         raise UsageError(f"{place}: is not UTF-8 text") from None
     except RecursionError:
         raise UsageError(f"{place}: JSON that is nested too deeply") from None
     except ValueError as error:
-        raise UsageError(f"{place}: is not valid JSON: {clean(str(error))}") from None
+        raise UsageError(f"{place}: is not valid JSON: {error}") from None
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -140,19 +140,19 @@ def _gold(row: Mapping[str, Any], place: str) -> Iterator[Gold]:
         fact = item.get("fact", item.get("text")) if isinstance(item, dict) else item
         if not isinstance(fact, str):
             raise UsageError(f'{place}: "evidence" is texts, or objects with a "fact" or "text", not {_shown(item)}')
-        if clean(fact).strip():
-            yield Gold(text=clean(fact).strip())
+        if fact.strip():
+            yield Gold(text=fact.strip())
 
 
 def _gold_item(item: Any, name: str, place: str) -> Gold:
     if name != "gold_chunks" and isinstance(item, str | int) and not isinstance(item, bool):
-        if uri := clean(str(item)).strip():
+        if uri := str(item).strip():
             return Gold(document=uri)
         raise UsageError(f'{place}: "{name}" holds an empty uri')
     if name in ("gold_ids", "gold_documents") or not isinstance(item, dict):
         form = {"gold": "uris and objects {document, ordinal, text}", "gold_chunks": "objects {document, ordinal}"}
         raise UsageError(f'{place}: "{name}" is a list of {form.get(name, "uris")}, not {_shown(item)}')
-    document, text = (clean(_text(item, field, f'{place}: "{name}"')).strip() for field in ("document", "text"))
+    document, text = (_text(item, field, f'{place}: "{name}"').strip() for field in ("document", "text"))
     ordinal = item.get("ordinal")
     if ordinal is not None and (isinstance(ordinal, bool) or not isinstance(ordinal, int) or ordinal < 0):
         raise UsageError(f'{place}: "{name}" has an "ordinal" that is no whole number from 0: {_shown(ordinal)}')
@@ -172,7 +172,7 @@ def _list(row: Mapping[str, Any], name: str, place: str) -> list[Any]:
 
 def _first_text(row: Mapping[str, Any], names: tuple[str, ...], place: str) -> str:
     name = next((name for name in names if row.get(name) is not None), names[0])
-    return clean(_text(row, name, place))
+    return _text(row, name, place)
 
 
 def _text(row: Mapping[str, Any], name: str, place: str) -> str:

@@ -12,6 +12,7 @@ from pgrag.llm import litellm_calls
 from pgrag.llm.litellm_models import Model
 from pgrag.llm.retry import CallError
 from pgrag.llm.spending import Bill
+from pgrag.text.folding import clean
 from pgrag.text.tokens import Tokenizer
 
 
@@ -64,7 +65,7 @@ class Reply:
         """As callers get it."""
         bill = self.bill
         return ChatResult(
-            self.text, self.finish_reason, model, bill.prompt_tokens, bill.completion_tokens, bill.amount,
+            clean(self.text), self.finish_reason, model, bill.prompt_tokens, bill.completion_tokens, bill.amount,
             priced=bill.cost is not None,
         )  # fmt: skip
 

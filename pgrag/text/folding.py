@@ -231,7 +231,7 @@ def question_keys(question: str, limit: int = 400) -> list[str]:
     characters, or a mixture of both; none is made of stop words and single letters only.
     """
     found: dict[str, None] = {}
-    for candidate in _name_candidates(clean(question[:_MAX_QUESTION])):
+    for candidate in _name_candidates(question[:_MAX_QUESTION]):
         if len(found) >= limit:
             break
         if key := name_key(candidate):

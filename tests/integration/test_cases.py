@@ -161,7 +161,7 @@ def test_case_5_of_a_star_degree_cap_edges_are_read(skewed: str, cap: int) -> No
     for hops in (1, 2):
         [(found, plans)] = watched(skewed, "Hub", mode="local", top_k=1, hops=hops, degree_cap=cap)
         assert found.entities[0].name == "Hub"
-        edges = [node for function, node in scans(plans, "adjacency") if function == "find_graph"]
+        edges = [node for function, node in scans(plans, "adjacency") if function == "edges_of"]
         assert {node.kind for node in edges} == {"Index Only Scan"}
         read = [node.read * node.loops for node in edges if node.loops]
         assert read[0] == cap

@@ -13,7 +13,6 @@ from pgrag.documents.loaders.decoding import decode
 from pgrag.documents.loaders.jsonlines import json_documents, json_line_documents
 from pgrag.documents.loaders.markdown import markdown_document
 from pgrag.errors import DocumentError
-from pgrag.text.folding import clean
 from pgrag.types import Document, DocumentFailure
 
 __all__ = ["MAX_BYTES", "SkippedFile", "load", "load_stdin"]
@@ -69,11 +68,11 @@ def load_stdin(stream: IO[bytes], uri: str = "stdin:") -> Iterator[Document | Do
         data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise DocumentError(_too_large(len(data)))
-        yield _text_document(data, clean(uri), "text/plain")
+        yield _text_document(data, uri, "text/plain")
     except DocumentError as error:
-        yield DocumentFailure(clean(uri), str(error))
+        yield DocumentFailure(uri, str(error))
     except (OSError, ValueError) as error:
-        yield DocumentFailure(clean(uri), f"cannot be read: {_reason(error)}")
+        yield DocumentFailure(uri, f"cannot be read: {_reason(error)}")
 
 
 def _load_folder(folder: Path) -> Iterator[Loaded]:
@@ -125,7 +124,7 @@ def _why_skip(path: Path, folder: Path) -> str:
     if not stat.S_ISREG(mode):
         return "is no regular file"
     if path.suffix and path.suffix.lower() not in _SUPPORTED:
-        return f"has a type that is not read ({clean(path.suffix)})"
+        return f"has a type that is not read ({_shown(Path(path.suffix))})"
     return ""
 
 
@@ -179,7 +178,7 @@ def _too_large(size: int) -> str:
 
 def _shown(path: Path) -> str:
     """The path for people: bytes that are no UTF-8 as escapes."""
-    return clean(str(path).encode("utf-8", "backslashreplace").decode())
+    return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 def _uri_of(path: Path) -> str:
@@ -190,4 +189,4 @@ def _uri_of(path: Path) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else clean(str(error))
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -6,7 +6,6 @@ import codecs
 import re
 
 from pgrag.errors import DocumentError
-from pgrag.text.folding import clean
 from pgrag.text.scripts import HAN
 
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
@@ -43,8 +42,8 @@ def decode(data: bytes) -> str:
 
 
 def tidy(text: str) -> str:
-    """The text with \\n for every line end, cleaned for the store. Raises DocumentError if nothing is left."""
-    text = clean(text.replace("\r\n", "\n").replace("\r", "\n"))
+    """The text with \\n for every line end. Raises DocumentError if nothing is left."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise DocumentError("is empty")
     return text

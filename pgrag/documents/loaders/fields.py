@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pgrag.errors import UsageError
-from pgrag.text.folding import clean
 
 
 def labels_of(value: Any) -> tuple[str, ...]:
@@ -16,7 +15,7 @@ def labels_of(value: Any) -> tuple[str, ...]:
     items = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(item, str | int | float | None) for item in items):
         raise UsageError('has "labels" that are not a list of strings')
-    found = (clean(str(item)).strip() for item in items if item is not None)
+    found = (str(item).strip() for item in items if item is not None)
     return tuple(dict.fromkeys(label for label in found if label))
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from pgrag.documents.loaders.decoding import decode, tidy
 from pgrag.documents.loaders.fields import labels_of, moment_of
 from pgrag.errors import DocumentError, UsageError
-from pgrag.text.folding import clean, clean_json
+from pgrag.text.folding import clean_json
 from pgrag.types import Document, DocumentFailure
 
 _KNOWN = {"id", "uri", "title", "text", "body", "metadata", "labels", "published_at", "mime"}
@@ -83,7 +83,7 @@ def _parse(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        problem = "nested too deeply" if isinstance(error, RecursionError) else clean(str(error))
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise DocumentError(f"is not valid JSON: {problem}") from None
 
 
@@ -124,7 +124,7 @@ def _uri(item: dict[str, Any], uri: str, anchor: str) -> str:
     value = item.get("id")
     if not isinstance(value, str | int | None) or isinstance(value, bool):
         raise DocumentError('has an "id" that is neither a string nor a whole number')
-    identifier = clean(str(value)).strip() if value is not None else ""
+    identifier = str(value).strip() if value is not None else ""
     return f"{uri}#{quote(identifier, safe=_SAFE) if identifier else anchor}"
 
 
@@ -132,4 +132,4 @@ def _string(item: dict[str, Any], name: str) -> str:
     value = item.get(name)
     if not isinstance(value, str | None):
         raise DocumentError(f'has a "{name}" that is no string')
-    return clean(value or "")
+    return value or ""

@@ -8,7 +8,6 @@ from typing import Any
 from pgrag.documents.chunker import first_title
 from pgrag.documents.loaders.fields import labels_of, moment_of
 from pgrag.errors import UsageError
-from pgrag.text.folding import clean_json
 from pgrag.types import Document
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n((?:(?!(?:---|\.\.\.)[ \t]*\n).*\n){0,500}?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
@@ -35,7 +34,7 @@ def markdown_document(text: str, uri: str) -> Document:
         body=body,
         title=str(title) if title else first_title(body),
         mime="text/markdown",
-        metadata=clean_json(fields),
+        metadata=fields,
         labels=tuple(dict.fromkeys(labels)),
         published_at=published_at,
     )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pgrag.config import ENTITY_TYPES
 from pgrag.errors import UsageError
-from pgrag.text.folding import clean, name_key, words
+from pgrag.text.folding import name_key, words
 from pgrag.text.scripts import HAN, HANGUL, KANA
 from pgrag.text.tokens import Tokenizer
 
@@ -86,7 +86,6 @@ def language_of(text: str) -> Language:
 
 def enclose(text: str, label: str) -> str:
     """The text between two lines that carry a code made from it, so that no text can hold its own closing line."""
-    text = clean(text)
     code = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"<<< {label} {code}\n{text}\n{label} {code} >>>"
 
@@ -132,7 +131,7 @@ def extraction_messages(
 
 def gleaning_messages(asked: Sequence[Message], answer: str, *, language: Language) -> list[Message]:
     """Asks what `answer`, the model's to `asked`, has left out."""
-    return [*asked, {"role": "assistant", "content": clean(answer)}, *load("glean", language).messages()]
+    return [*asked, {"role": "assistant", "content": answer}, *load("glean", language).messages()]
 
 
 def summary_messages(
@@ -169,7 +168,7 @@ def answer_messages(
     """
     system, user = load("answer", language).messages(
         context=enclose(context, "sources"),
-        question=clean(question),
+        question=question,
         response_type=response_type,
         user_prompt=user_prompt.strip() or _NONE[language],
     )
@@ -208,7 +207,7 @@ def checked_history(history: Sequence[Message]) -> list[Message]:
             raise UsageError(
                 f'conversation_history: turn {number} must have a "role" (user or assistant) and a "content"'
             )
-        turns.append({"role": role, "content": clean(content)})
+        turns.append({"role": role, "content": content})
     return turns
 
 
