@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgrag.errors import ExtractionError
+from pgrag.extraction.assemble import assemble
 from pgrag.extraction.llm.parse import ParsedExtraction, merge_gleaned, parse_extraction
+from pgrag.text.tokens import Tokenizer
 from pgrag.types import ExtractedFact, ExtractedMention, Extraction, FactEntity, Role
 
 VAEL = ("Odrun Vael", "person", "Odrun Vael is a captain.")
@@ -441,11 +443,12 @@ def test_gleaning_adds_what_is_new_and_keeps_the_longer() -> None:
         {"self loop": 2, "cut off": 1},
     )
     merged = merge_gleaned(first, second)
-    assert merged.mentions == (
-        ExtractedMention("Acme", "organization", "A firm of two."),
-        ExtractedMention("Tessaly", "location", "A long description."),
-        ExtractedMention("Owl"),
-    )
+    assembled = assemble(merged, Tokenizer())
+    assert [(m.name, m.type, m.description) for m in assembled.mentions if m.key != "vael"] == [
+        ("Acme", "organization", "A firm of two."),
+        ("Tessaly", "location", "A long description."),
+        ("Owl", "", ""),
+    ]
     assert [f.text for f in merged.facts] == ["Acme is in Tessaly.", "Vael founded Acme.", "Vael has an owl."]
     assert merged.keywords == ("firms", "owls")
     assert merged.dropped == {"self loop": 3, "cut off": 1}

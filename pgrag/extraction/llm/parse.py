@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pgrag.errors import UnreadableAnswerError
@@ -13,7 +13,7 @@ from pgrag.extraction.llm.collect import CUT_OFF, MALFORMED, Collector
 from pgrag.extraction.llm.delimited import read_delimited, says_nothing_found
 from pgrag.llm.repair import JsonValue, Mended, mend
 from pgrag.text.folding import name_key
-from pgrag.types import ExtractedFact, ExtractedMention, Extraction
+from pgrag.types import ExtractedFact, Extraction
 
 CUT = frozenset({"length", "max_tokens", "content_filter"})  # finish reasons of an answer that is not whole
 MAX_DEPTH = 5
@@ -76,14 +76,10 @@ def parse_extraction(answer: str, *, finish_reason: str | None, names_in_prompt:
 
 
 def merge_gleaned(first: Extraction, second: Extraction) -> Extraction:
-    """Both answers of one chunk: what is new is added; of one entity, or one pair, the longer description wins."""
-    mentions: dict[str, ExtractedMention] = {}
-    for mention in (*first.mentions, *second.mentions):
-        known = mentions.setdefault(name_key(mention.name), mention)
-        if len(mention.description) > len(known.description):
-            mentions[name_key(mention.name)] = replace(
-                known, description=mention.description, type=known.type or mention.type
-            )
+    """Both answers of one chunk: what is new is added; of one pair the facts with the longest text win.
+
+    Several mentions of an entity are made one when they are assembled.
+    """
     pairs = _by_pair(first.facts)
     for pair, facts in _by_pair(second.facts).items():
         known_facts = pairs.get(pair)
@@ -91,9 +87,8 @@ def merge_gleaned(first: Extraction, second: Extraction) -> Extraction:
             pairs[pair] = facts
     dropped = Counter(first.dropped) + Counter(second.dropped)
     keywords = tuple(dict.fromkeys((*first.keywords, *second.keywords)))
-    return Extraction(
-        tuple(mentions.values()), tuple(f for facts in pairs.values() for f in facts), keywords, dict(dropped)
-    )
+    mentions = tuple(dict.fromkeys((*first.mentions, *second.mentions)))
+    return Extraction(mentions, tuple(f for facts in pairs.values() for f in facts), keywords, dict(dropped))
 
 
 def _by_pair(facts: Sequence[ExtractedFact]) -> dict[frozenset[str], list[ExtractedFact]]:
