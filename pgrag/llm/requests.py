@@ -32,6 +32,55 @@ MODEL_SETTINGS = (
     "extraction_model", "keyword_model", "answer_model", "evaluate_model", "llm_model", "embedding_model",
 )  # fmt: skip
 
+# Of a failed request: the first that applies is the error to raise, and says which setting helps.
+FAILURES: tuple[tuple[Callable[[CallError], bool], type[ModelError], str], ...] = (
+    (
+        lambda e: isinstance(e, CallTimeoutError),
+        ModelError,
+        "{model}{place} did not answer within {seconds:g} s{tries}: raise the setting {server}_timeout",
+    ),
+    (
+        lambda e: e.status in (401, 403),
+        ModelAccessError,
+        "{model}{place} refuses the key: {words}: set {server}_api_key (any word where the server wants none) or the "
+        "provider's own variable",
+    ),
+    (
+        lambda e: e.status == 404,
+        ModelAccessError,
+        "{model}{place} is not there: {words}: check the settings {setting} and {server}_api_base",
+    ),
+    (
+        lambda e: e.status == 429 and not e.passing,
+        ModelAccessError,
+        "{model}: the account has no credit left: {words}",
+    ),
+    (
+        litellm_calls.too_long,
+        ModelError,
+        "the text is too long for {model}: {words}: lower the setting {shorter}",
+    ),
+    (
+        lambda e: e.status == 429,
+        ModelError,
+        "{model} is asked too often{tries}: {words}: lower {server}_concurrency",
+    ),
+    (
+        lambda e: e.passing,
+        ModelError,
+        "{model}{place} failed{tries}: {words}: check the server and {server}_api_base",
+    ),
+    (
+        lambda _: True,
+        ModelError,
+        "{model}{place} refused the request (status {status}): {words}",
+    ),
+)
+SHORTER: Mapping[Server, str] = {
+    "llm": "chunk_tokens or max_total_tokens, or give the model more context",  # the instructions are 2,000 tokens
+    "embedding": "chunk_tokens",
+}
+
 
 class Requests:
     """What the requests of one process share. `sleep` waits between repetitions."""
@@ -116,43 +165,22 @@ class Requests:
 
     def fail(self, server: Server, model: str, error: CallError) -> NoReturn:
         """Raises the error that says what happened and which setting helps."""
-        tries = f" ({error.tries} tries)" if error.tries > 1 else ""
         keys = [key.get_secret_value() for key in (self._api_key("llm"), self._api_key("embedding")) if key]
-        words = mask(error.words, keys)
         base = self._api_base(server)
-        place = f" at {mask(base, keys)}" if base else ""
-        setting = self._setting(model)
-        if isinstance(error, CallTimeoutError):
-            seconds = self.settings.llm_timeout if server == "llm" else self.settings.embedding_timeout
-            raise ModelError(
-                f"{model}{place} did not answer within {seconds:g} s{tries}: raise the setting {server}_timeout"
-            ) from error
-        if error.status in (401, 403):
-            raise ModelAccessError(
-                f"{model}{place} refuses the key: {words}: set {server}_api_key (any word where the server wants none) "
-                "or the provider's own variable"
-            ) from error
-        if error.status == 404:
-            raise ModelAccessError(
-                f"{model}{place} is not there: {words}: check the settings {setting} and {server}_api_base"
-            ) from error
-        if error.status == 429 and not error.passing:
-            raise ModelAccessError(f"{model}: the account has no credit left: {words}") from error
-        if litellm_calls.too_long(error):
-            llm = (
-                "chunk_tokens or max_total_tokens, or give the model more context"  # the instructions are 2,000 tokens
+        kind, text = next((kind, text) for applies, kind, text in FAILURES if applies(error))
+        raise kind(
+            text.format(
+                model=model,
+                place=f" at {mask(base, keys)}" if base else "",
+                words=mask(error.words, keys),
+                tries=f" ({error.tries} tries)" if error.tries > 1 else "",
+                status=error.status,
+                server=server,
+                setting=self._setting(model),
+                seconds=self.settings.llm_timeout if server == "llm" else self.settings.embedding_timeout,
+                shorter=SHORTER[server],
             )
-            raise ModelError(
-                f"the text is too long for {model}: {words}: lower the setting "
-                f"{llm if server == 'llm' else 'chunk_tokens'}"
-            ) from error
-        if error.status == 429:
-            raise ModelError(f"{model} is asked too often{tries}: {words}: lower {server}_concurrency") from error
-        if error.passing:
-            raise ModelError(
-                f"{model}{place} failed{tries}: {words}: check the server and {server}_api_base"
-            ) from error
-        raise ModelError(f"{model}{place} refused the request (status {error.status}): {words}") from error
+        ) from error
 
     async def aclose(self) -> None:
         """Closes idle connections of this event loop."""
