@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import environment
+from tests.support.limits import PROGRAM_SECONDS
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +36,7 @@ def home() -> Iterator[Path]:
 def demo(home: Path) -> str:
     result = subprocess.run(
         [sys.executable, "examples/demo.py"], cwd=PROJECT, env=environment(PGRAG_HOME=str(home)),
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=PROGRAM_SECONDS,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

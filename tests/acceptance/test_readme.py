@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from pgrag.config import load_settings
+from tests.support.limits import PROGRAM_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -32,7 +33,9 @@ def statements(text: str) -> Iterator[str]:
 
 def run(argv: list[str], dsn: str, directory: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PGRAG_DSN": dsn, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(argv, env=environ, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        argv, env=environ, cwd=directory, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
+    )
 
 
 @pytest.mark.models

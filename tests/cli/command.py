@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.limits import PROGRAM_SECONDS
+
 COMMAND = [sys.executable, "-m", "pgrag"]
 UNREACHABLE = "postgresql://ann:s3cret-word@127.0.0.1:1/x"
 
@@ -32,7 +34,7 @@ def pgrag(
         env=environment(**settings),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROGRAM_SECONDS,
     )
 
 

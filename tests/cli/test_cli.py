@@ -18,6 +18,7 @@ from pgrag import __version__
 from pgrag.config import Settings
 from pgrag.server.embedded import ServerStatus
 from tests.cli.command import COMMAND, UNREACHABLE, assert_error, environment, pgrag
+from tests.support.limits import PROGRAM_SECONDS
 
 COMMANDS = (
     "init", "ingest", "retry", "query", "status", "documents", "delete", "refresh", "reembed", "eval",
@@ -39,7 +40,7 @@ HEAVY = {
 
 def test_version() -> None:
     for command in (COMMAND, [str(Path(sys.executable).parent / "pgrag")]):
-        result = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
         assert (result.returncode, result.stdout, result.stderr) == (0, f"pgrag {__version__}\n", "")
 
 
@@ -47,7 +48,11 @@ def test_version() -> None:
 def test_help_and_version_import_nothing_heavy(words: str) -> None:
     program = "import sys; from pgrag.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     result = subprocess.run(
-        [sys.executable, "-c", program, *words.split()], capture_output=True, text=True, env=environment(), timeout=60
+        [sys.executable, "-c", program, *words.split()],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=PROGRAM_SECONDS,
     )
     assert result.returncode == 0
     loaded = {name.split(".")[0] for name in result.stderr.split()}
@@ -167,7 +172,9 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        result = subprocess.run([*COMMAND, "--version"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+        result = subprocess.run(
+            [*COMMAND, "--version"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=PROGRAM_SECONDS
+        )
     finally:
         os.close(write)
     assert (result.returncode, result.stderr) == (141, "")
@@ -184,7 +191,7 @@ def test_ctrl_c_while_standard_input_is_read() -> None:
         process.stdin.write("a" * 1_000_000)  # more than a pipe holds: it returns once the command reads
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PROGRAM_SECONDS)
     assert process.returncode == 130
     assert err == "pgrag: interrupted; run the same command again to go on\n"
     assert json.loads(out)["error"]["type"] == "Interrupted"
@@ -196,7 +203,7 @@ def test_ctrl_c_while_standard_input_is_read() -> None:
 )
 def test_standard_input_that_is_no_text_is_refused(data: bytes, told: bytes) -> None:
     result = subprocess.run(
-        [*COMMAND, "ingest", "-", "--uri", "note:1"], input=data, capture_output=True, timeout=60,
+        [*COMMAND, "ingest", "-", "--uri", "note:1"], input=data, capture_output=True, timeout=PROGRAM_SECONDS,
         env=environment(PGRAG_DSN=UNREACHABLE),
     )  # fmt: skip
     assert (result.returncode, result.stdout) == (1, b"")

@@ -16,6 +16,7 @@ import pytest
 
 from pgrag.types import DeleteReport, DocumentInfo, IngestReport, QueryResult, Reference, RefreshReport, Stats
 from tests.cli.command import COMMAND, assert_error, environment, pgrag, pgrag_json
+from tests.support.limits import PROGRAM_SECONDS
 
 ENGLISH = """# Harbour lights
 
@@ -203,7 +204,7 @@ def test_ctrl_c_leaves_a_state_that_the_same_command_finishes(dsn: str, tmp_path
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PROGRAM_SECONDS)
     assert process.returncode == 130
     assert err == "pgrag: interrupted; run the same command again to go on\n"
     state = pgrag_json("status", dsn=dsn)
@@ -260,7 +261,7 @@ def at_a_terminal(words: list[str], typed: str, dsn: str) -> tuple[int, str]:
             break
         shown += piece
     os.close(ours)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PROGRAM_SECONDS)
     if "--json" in words:
         json.loads(out)
     return process.returncode, shown.decode("utf-8", "replace").removeprefix(typed.replace("\n", "\r\n"))

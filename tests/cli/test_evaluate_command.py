@@ -19,6 +19,7 @@ import pytest
 from pgrag import cli
 from tests.cli.command import COMMAND, UNREACHABLE, environment, pgrag
 from tests.support import postgres
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.llm import KEY, think
 from tests.support.openai_server import OpenAIServer, Reply, Request
 
@@ -335,7 +336,7 @@ def at_terminal(dsn: str, *words: str, stream: str, columns: int = 200) -> tuple
             shown += piece
     except OSError:  # how Linux says that the other end is closed
         pass
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PROGRAM_SECONDS)
     os.close(first)
     assert process.returncode == 0
     return shown.decode(), output or errors or ""

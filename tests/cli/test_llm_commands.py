@@ -19,6 +19,7 @@ from pgrag.cli.query import _cited
 from pgrag.types import IngestEstimate, IngestReport
 from tests.cli.command import COMMAND, environment
 from tests.cli.test_commands import names
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.llm import KEY, Brain, enclosed, record, think
 from tests.support.openai_server import OpenAIServer, Reply, Request
 from tests.support.rag import count, rows
@@ -303,7 +304,7 @@ def test_at_a_terminal_an_llm_answer_is_streamed_by_itself(asked: Brain, setting
             break
         pieces.append(piece.decode())
     os.close(ours)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PROGRAM_SECONDS)
     assert (process.returncode, err) == (0, b"")
     assert len(pieces) > 3, "in pieces"
     assert "".join(pieces).replace("\r\n", "\n").startswith("They took tea [1] and sailed away.\n\n[1] file://")

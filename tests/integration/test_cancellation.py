@@ -29,6 +29,7 @@ from pgrag.database.pool import CANCEL_SECONDS, CLOSE_SECONDS, prepare_connectio
 from pgrag.errors import DatabaseError, ExitCode, StatementCancelledError
 from tests.cli.command import COMMAND, assert_error, environment, pgrag
 from tests.integration.test_sync import open_sync
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.models import WordEmbedder
 from tests.support.postgres import Postgresql, create_database, start_test_server
 from tests.support.rag import ingest, open_rag, rows, value, with_rag
@@ -190,7 +191,7 @@ def test_ctrl_c_on_the_command_line(dsn: str) -> None:
         with process:
             wait_until(dsn, 1, 60)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PROGRAM_SECONDS)
         assert process.returncode == ExitCode.INTERRUPTED == 130
         assert err == "pgrag: interrupted; run the same command again to go on\n"
         assert json.loads(out)["error"]["type"] == "Interrupted"

@@ -23,6 +23,7 @@ from pgrag.text.tokens import Tokenizer
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, FactEntity, Retrieval, Role
 from tests.cli.command import COMMAND, assert_error, environment, pgrag, pgrag_json
 from tests.support import postgres
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.models import FixedKeywords, WordEmbedder
 from tests.support.plans import Plan, scans, watch, whole_tables
 from tests.support.rag import ask, capitals, count, extractor, graph, ingest, open_rag, rows, value, with_rag
@@ -112,7 +113,7 @@ def test_case_4_two_processes_initialise_the_same_empty_database(empty_dsn: str)
     both = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
+    ended = [(*process.communicate(timeout=PROGRAM_SECONDS), process.returncode) for process in both]
     assert [(error, code) for _, error, code in ended] == [("", 0), ("", 0)]
     assert sorted("created" in out for out, *_ in ended) == [False, True]
     assert pgrag_json("db", "check", dsn=empty_dsn) == {"workspace": "default", "problems": []}

@@ -14,6 +14,7 @@ import pytest
 
 from pgrag import Document, PgRAG
 from pgrag.types import Chunk, ExtractedFact, ExtractedMention, Extraction, IngestReport
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.models import FunctionExtractor
 from tests.support.rag import capitals, count, extractor, graph, ingest, open_rag, rows, value, with_rag
 
@@ -53,7 +54,7 @@ def ingest_in_process(dsn: str, numbers: range, **settings: Any) -> subprocess.P
 
 
 def report_of(process: subprocess.Popen[str]) -> list[int]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PROGRAM_SECONDS)
     assert process.returncode == 0, err
     found: list[int] = json.loads(out)
     return found

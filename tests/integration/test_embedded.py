@@ -27,6 +27,7 @@ from pgrag.server.binaries import _copy_to_cache, _package_directory, find_binar
 from pgrag.server.configuration import quote, shared_memory_type, write_configuration
 from pgrag.server.directories import ROOT_HOME, default_home, find_site, make_site
 from pgrag.server.embedded import EmbeddedServer
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.postgres import create_database, drop_database, start_test_server
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +92,7 @@ def psql_as(account: Account, dsn: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": os.defpath, "LC_ALL": "C"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PROGRAM_SECONDS,
         check=False,
     )
 
@@ -115,7 +116,7 @@ def python_as(account: Account, script: str, *arguments: object) -> subprocess.C
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PROGRAM_SECONDS,
         check=False,
     )
 
@@ -233,7 +234,7 @@ def test_three_processes_start_one_server(fresh: EmbeddedServer) -> None:
         )
         for _ in range(3)
     ]
-    results = [process.communicate(timeout=180) for process in processes]
+    results = [process.communicate(timeout=PROGRAM_SECONDS) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], results
     assert {out for out, _ in results} == {f"{fresh.start()} {fresh.status().pid}\n"}
 
@@ -719,7 +720,7 @@ def test_test_server_ends_with_its_process(ending: str) -> None:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=180,
+        timeout=PROGRAM_SECONDS,
         check=False,
     )
     dsn, directory = result.stdout.split()

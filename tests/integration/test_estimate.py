@@ -16,6 +16,7 @@ from pgrag import Document, PgRAG, Settings
 from pgrag.errors import ModelAccessError
 from pgrag.text.tokens import Tokenizer
 from pgrag.types import DocumentFailure, IngestEstimate
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.llm import llm_rag, think, using
 from tests.support.openai_server import OpenAIServer
 from tests.support.rag import graph, with_rag
@@ -131,5 +132,7 @@ def test_a_model_that_cannot_be_is_an_error_and_a_keyless_estimate_needs_no_lite
         "asyncio.run(main())\n"
         "print({'litellm', 'spacy', 'sqlalchemy', 'alembic', 'onnxruntime'} & set(sys.modules))"
     )
-    ran = subprocess.run([sys.executable, "-c", program, empty_dsn], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, empty_dsn], capture_output=True, text=True, timeout=PROGRAM_SECONDS
+    )
     assert (ran.stdout, ran.stderr) == ("1 0 multilingual-e5-small\nset()\n", "")

@@ -27,6 +27,7 @@ from pgrag.errors import BudgetError, ExitCode, ModelAccessError, ModelError
 from pgrag.llm.gateway import Gateway
 from pgrag.llm.replies import ChatResult
 from pgrag.llm.requests import Requests
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.models import WordEmbedder
 from tests.support.openai_server import (
     OpenAIServer,
@@ -755,7 +756,7 @@ assert "LITELLM_LOCAL_MODEL_COST_MAP" not in os.environ
 
 def test_litellm_is_imported_late_and_leaves_no_warning(llm: OpenAIServer) -> None:
     command = [sys.executable, "-W", "error", "-c", IMPORTING, llm.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
     assert "Warning" not in done.stderr
     assert llm.counts == {"chat": 1}

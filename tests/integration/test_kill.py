@@ -10,6 +10,7 @@ import textwrap
 import time
 from pathlib import Path
 
+from tests.support.limits import PROGRAM_SECONDS
 from tests.support.rag import graph, ingest, value
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ def test_kill_9_in_the_middle(words_dsn: str, empty_dsn: str, tmp_path: Path) ->
     assert 3 <= kept < 8
 
     second = start()
-    _, errors = second.communicate(timeout=60)
+    _, errors = second.communicate(timeout=PROGRAM_SECONDS)
     assert second.returncode == 0, errors.decode()
     asked = log.read_text("utf-8").splitlines()
     assert len(asked) - len(set(asked)) <= 1, "what was in flight when the process died, and nothing else"

@@ -13,16 +13,23 @@ import psycopg
 import pytest
 
 from pgrag import __version__
+from tests.support.limits import PROGRAM_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST_INFO = f"pgrag_graph-{__version__}.dist-info"
 
 
-def run(command: list[str], *, cwd: Path, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], *, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command with the user's environment, less what would lead it back to this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PGRAG_", "PYTHON", "VIRTUAL_"))}
     return subprocess.run(
-        command, cwd=cwd, env={**kept, **environment}, capture_output=True, text=True, timeout=timeout, check=False
+        command,
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        check=False,
     )
 
 
@@ -30,7 +37,7 @@ def run(command: list[str], *, cwd: Path, timeout: float, **environment: str) ->
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    result = run(command, cwd=out, timeout=120)
+    result = run(command, cwd=out)
     assert result.returncode == 0, result.stdout + result.stderr
     [built] = out.glob("*.whl")
     return built
@@ -65,27 +72,25 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `pgrag` command in a new environment, installed with its real dependencies as README.md says (about 40 s)."""
     home = tmp_path_factory.mktemp("clean")
     venv = home / "venv"
-    assert run([sys.executable, "-m", "venv", str(venv)], cwd=home, timeout=120).returncode == 0
+    assert run([sys.executable, "-m", "venv", str(venv)], cwd=home).returncode == 0
     pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     young = ["--no-deps", "--require-hashes", "--requirement", str(ROOT / "requirements/young.txt")]
     for words in (young, ["--constraint", str(ROOT / "constraints.txt"), f"{wheel}[local]"]):
-        result = run([*pip, *words], cwd=home, timeout=540)
+        result = run([*pip, *words], cwd=home)
         assert result.returncode == 0, result.stderr
     return venv / "bin/pgrag"
 
 
 @pytest.mark.slow
 def test_the_installed_command_prints_its_version(installed: Path, tmp_path: Path) -> None:
-    result = run([str(installed), "--version"], cwd=tmp_path, timeout=60)
+    result = run([str(installed), "--version"], cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"pgrag {__version__}\n", "")
 
 
 @pytest.mark.slow
 def test_the_installed_command_creates_a_workspace(installed: Path, tmp_path: Path, empty_dsn: str) -> None:
     """Nothing of this checkout is within reach: migrations and SQL code come out of the wheel."""
-    first, second = (
-        run([str(installed), "--json", "init"], cwd=tmp_path, timeout=120, PGRAG_DSN=empty_dsn) for _ in range(2)
-    )
+    first, second = (run([str(installed), "--json", "init"], cwd=tmp_path, PGRAG_DSN=empty_dsn) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert json.loads(first.stdout) == {"workspace": "default", "schema": "pgrag", "created": True}
     assert json.loads(second.stdout) == {"workspace": "default", "schema": "pgrag", "created": False}
@@ -95,5 +100,5 @@ def test_the_installed_command_creates_a_workspace(installed: Path, tmp_path: Pa
         [(found,)] = functions.fetchall()
     assert (model, dimension) == ("multilingual-e5-small", 384)
     assert found > 0, "the code tree is in the database"
-    check = run([str(installed), "db", "check"], cwd=tmp_path, timeout=60, PGRAG_DSN=empty_dsn)
+    check = run([str(installed), "db", "check"], cwd=tmp_path, PGRAG_DSN=empty_dsn)
     assert check.returncode == 0, check.stdout + check.stderr

@@ -102,7 +102,7 @@ def test_inside_a_running_event_loop(words_dsn: str) -> None:
 
 
 def test_two_threads_share_one_and_have_one_each(words_dsn: str) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=300)
 
     def shared(name: str) -> list[str]:
         both.wait()

@@ -25,6 +25,7 @@ from pgrag.errors import (
 )
 from pgrag.text.folding import FOLDING_VERSION
 from tests.migration.support import Identity, one, run, settings_for, to_role
+from tests.support.limits import PROGRAM_SECONDS
 
 SCHEMAS = "select nspname::text from pg_namespace where nspname like 'pgrag%%' order by 1"
 EXTENSIONS = (
@@ -110,7 +111,7 @@ def test_two_processes_at_once_both_succeed(empty_dsn: str, second: str, expecte
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    outputs = [process.communicate(timeout=60) for process in processes]
+    outputs = [process.communicate(timeout=PROGRAM_SECONDS) for process in processes]
     assert sorted(out.strip() for out, _ in outputs) == expected, outputs
     assert check(settings_for(empty_dsn)) == check(settings_for(empty_dsn, second)) == []
 
@@ -129,7 +130,7 @@ def test_an_extension_that_someone_creates_meanwhile(empty_dsn: str) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         other.commit()
-        thread.join(timeout=30)
+        thread.join(timeout=PROGRAM_SECONDS)
     assert result == [True]
 
 

@@ -18,6 +18,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.limits import PROGRAM_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = PYPROJECT["project"]
@@ -199,7 +201,9 @@ def test_make_refuses_an_old_python_in_one_clear_line(tmp_path: Path) -> None:
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
-    return subprocess.run(["make", "-C", str(ROOT), *words], capture_output=True, text=True, env=env, timeout=60)
+    return subprocess.run(
+        ["make", "-C", str(ROOT), *words], capture_output=True, text=True, env=env, timeout=PROGRAM_SECONDS
+    )
 
 
 def test_readme_shows_commands_that_exist() -> None:
@@ -219,7 +223,7 @@ def code_of(markdown: str) -> Iterator[str]:
 def test_ci_runs_lint_and_tests_and_ends_with_the_tests() -> None:
     script = ROOT / ".ci/run"
     assert os.access(script, os.X_OK)
-    assert subprocess.run(["bash", "-n", str(script)], capture_output=True, timeout=30).returncode == 0
+    assert subprocess.run(["bash", "-n", str(script)], capture_output=True, timeout=PROGRAM_SECONDS).returncode == 0
     lines = script.read_text("utf-8").splitlines()
     assert lines[0].endswith("bash")
     assert "set -euo pipefail" in lines
@@ -232,7 +236,7 @@ def test_no_path_of_a_developers_machine_is_in_the_tree() -> None:
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_SECONDS,
     )
     if listed.returncode != 0:
         pytest.skip("not a git checkout")

@@ -10,6 +10,7 @@ from pathlib import Path
 from pgrag import config
 from pgrag.config import SearchOptions, Settings
 from pgrag.search.options import NAMES, query_options, retrieve_parameters
+from tests.support.limits import PROGRAM_SECONDS
 
 ADDED = """
 import json, sys, types
@@ -48,7 +49,7 @@ print(json.dumps(found))
 def test_an_option_that_is_added_is_everywhere() -> None:
     assert config.__file__ is not None
     program = ADDED.format(file=str(Path(config.__file__)))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "setting": 5,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pgrag.errors import ConfigError
 from pgrag.text.tokens import CACHE_VARIABLE, Tokenizer, available_encodings
+from tests.support.limits import PROGRAM_SECONDS
 
 TOKENIZER = Tokenizer()
 SAMPLE = "The payment service failed at 03:12, ORA-01555.\n支付平台在周二升级了数据库。\n"
@@ -92,4 +93,4 @@ def test_load_needs_no_network_and_not_litellm() -> None:
         "assert 'litellm' not in sys.modules\n"
     )
     environment = {key: value for key, value in os.environ.items() if key != CACHE_VARIABLE}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=PROGRAM_SECONDS)
