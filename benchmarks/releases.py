@@ -88,8 +88,10 @@ class Search:
     def filter(self, number: int) -> dict[str, Any]:
         """The conditions for a question: another share of the documents for each."""
         return {
-            1: {}, 10: {"labels": [f"region {number % 10}"]}, 100: {"metadata": {"team": number % 100}},
-        }[self.filtered]  # fmt: skip
+            1: {},
+            10: {"labels": [f"region {number % 10}"]},
+            100: {"metadata": {"team": number % 100}},
+        }[self.filtered]
 
 
 SEARCHES = (
@@ -161,17 +163,22 @@ def compare(
         for worker in sides.values():
             worker.do("close")
     return {
-        "size": size, "release": release.name, "loaded_apart": apart, "passes": passes,
+        "size": size,
+        "release": release.name,
+        "loaded_apart": apart,
+        "passes": passes,
         "searches": [asdict(c) for c in found],
-    }  # fmt: skip
+    }
 
 
 def write_questions(file: Path, questions: Sequence[Question]) -> None:
     """For release_side.py: what was prepared for each question."""
     said = {
-        "model": Model.model, "dimension": Model.dimension, "threshold": Model.cosine_threshold,
+        "model": Model.model,
+        "dimension": Model.dimension,
+        "threshold": Model.cosine_threshold,
         "questions": [{"text": q.text, "low": q.keywords.low, "high": q.keywords.high} for q in questions],
-    }  # fmt: skip
+    }
     vectors = {kind: np.stack([q.vectors[kind] for q in questions]) for kind in ("question", "low", "high")}
     np.savez(file, said=json.dumps(said), **vectors)
 

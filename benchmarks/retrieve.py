@@ -67,9 +67,10 @@ def prepare(settings: Settings, size: int, options: argparse.Namespace) -> dict[
         return {"load_seconds": None, "index_seconds": None, "index_memory_mb": None}
     loaded = load(settings, Graph(size))
     return {
-        "load_seconds": loaded.rows_seconds, "index_seconds": loaded.indexes_seconds,
+        "load_seconds": loaded.rows_seconds,
+        "index_seconds": loaded.indexes_seconds,
         "index_memory_mb": loaded.index_memory_mb,
-    }  # fmt: skip
+    }
 
 
 def is_loaded(settings: Settings, size: int) -> bool:
@@ -129,9 +130,11 @@ def measure_workspace(settings: Settings, options: argparse.Namespace) -> dict[s
     names = ("entities", "relations", "facts", "chunks", "hub_degree", "megabytes")
     named = dict(zip(names, map(int, counts), strict=True))
     return {
-        **named, "questions": len(questions),
-        "recall": [asdict(r) for r in recalls], "variants": [asdict(m) for m in measured],
-    }  # fmt: skip
+        **named,
+        "questions": len(questions),
+        "recall": [asdict(r) for r in recalls],
+        "variants": [asdict(m) for m in measured],
+    }
 
 
 def parse_size(text: str) -> int:

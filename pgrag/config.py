@@ -84,77 +84,110 @@ class SearchOptions(BaseModel):
 class Settings(SearchOptions):
     """Every setting of pgrag, with its unit and default. See `load_settings`."""
 
-    dsn: SecretStr | None = Field(None, description="PostgreSQL to use; none: the embedded server")
-    workspace: str = Field("default", pattern=WORKSPACE_PATTERN, description="name of the workspace (one schema each)")
+    dsn: SecretStr | None = Field(default=None, description="PostgreSQL to use; none: the embedded server")
+    workspace: str = Field(
+        default="default", pattern=WORKSPACE_PATTERN, description="name of the workspace (one schema each)"
+    )
     home: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("pgrag", appauthor=False)),
         description="directory of the embedded server",
     )
-    prepared_statements: bool = Field(True, description="false behind a pooler that cannot keep them")
-    pool_size: int = Field(8, ge=1, le=1000, description="database connections at most")
-    statement_timeout: float = Field(60.0, gt=0, description="seconds a search statement may take")
+    prepared_statements: bool = Field(default=True, description="false behind a pooler that cannot keep them")
+    pool_size: int = Field(default=8, ge=1, le=1000, description="database connections at most")
+    statement_timeout: float = Field(default=60.0, gt=0, description="seconds a search statement may take")
 
-    llm_model: str | None = Field(None, description="LiteLLM model for extraction, keywords and answers")
-    extraction_model: str | None = Field(None, description="model for extraction and summaries; none: llm_model")
-    keyword_model: str | None = Field(None, description="model for a question's keywords; none: llm_model")
-    answer_model: str | None = Field(None, description="model for answers; none: llm_model")
+    llm_model: str | None = Field(default=None, description="LiteLLM model for extraction, keywords and answers")
+    extraction_model: str | None = Field(
+        default=None, description="model for extraction and summaries; none: llm_model"
+    )
+    keyword_model: str | None = Field(default=None, description="model for a question's keywords; none: llm_model")
+    answer_model: str | None = Field(default=None, description="model for answers; none: llm_model")
     evaluate_model: str | None = Field(
-        None, description="model that judges answers and drafts questions; none: llm_model"
+        default=None, description="model that judges answers and drafts questions; none: llm_model"
     )
-    llm_api_base: str | None = Field(None, description="URL of the server of these models; none: the provider's own")
-    llm_api_key: SecretStr | None = Field(None, description="their key; none: the provider's own variable")
-    llm_concurrency: int = Field(4, ge=1, le=1000, description="requests to these models at a time")
-    llm_timeout: float = Field(180.0, gt=0, description="seconds an answer, or a stream's next piece, may take")
-    llm_retries: int = Field(5, ge=0, le=100, description="repetitions of a request that may yet succeed")
-    gleaning: int = Field(1, ge=0, le=5, description="times a model is asked what it left out of a chunk")
-    entity_types: tuple[str, ...] = Field(ENTITY_TYPES, min_length=1, description="types of entities to look for")
-    output_language: str | None = Field(None, description="language of descriptions; none: that of the text")
-    summary_fragments: int = Field(8, ge=2, description="fragments from which on an LLM summarises a description")
-    summary_above_tokens: int = Field(1200, ge=1, description="tokens from which on an LLM summarises a description")
-    summary_tokens: int = Field(600, ge=16, description="tokens of a summary at most")
-    summary_context_tokens: int = Field(12_000, ge=256, description="tokens summarised in one call at most")
-    max_output_tokens: int | None = Field(None, ge=1, description="tokens of an answer at most; none: the model's own")
-    temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature; left out where a model refuses it")
-    max_cost: float | None = Field(None, ge=0, description="US dollars a run may spend on models; none: no limit")
-    embedding_model: str | None = Field(None, description="LiteLLM embedding model; none: the keyless one")
+    llm_api_base: str | None = Field(
+        default=None, description="URL of the server of these models; none: the provider's own"
+    )
+    llm_api_key: SecretStr | None = Field(default=None, description="their key; none: the provider's own variable")
+    llm_concurrency: int = Field(default=4, ge=1, le=1000, description="requests to these models at a time")
+    llm_timeout: float = Field(default=180.0, gt=0, description="seconds an answer, or a stream's next piece, may take")
+    llm_retries: int = Field(default=5, ge=0, le=100, description="repetitions of a request that may yet succeed")
+    gleaning: int = Field(default=1, ge=0, le=5, description="times a model is asked what it left out of a chunk")
+    entity_types: tuple[str, ...] = Field(
+        default=ENTITY_TYPES, min_length=1, description="types of entities to look for"
+    )
+    output_language: str | None = Field(default=None, description="language of descriptions; none: that of the text")
+    summary_fragments: int = Field(
+        default=8, ge=2, description="fragments from which on an LLM summarises a description"
+    )
+    summary_above_tokens: int = Field(
+        default=1200, ge=1, description="tokens from which on an LLM summarises a description"
+    )
+    summary_tokens: int = Field(default=600, ge=16, description="tokens of a summary at most")
+    summary_context_tokens: int = Field(default=12_000, ge=256, description="tokens summarised in one call at most")
+    max_output_tokens: int | None = Field(
+        default=None, ge=1, description="tokens of an answer at most; none: the model's own"
+    )
+    temperature: float = Field(
+        default=0.0, ge=0, le=2, description="sampling temperature; left out where a model refuses it"
+    )
+    max_cost: float | None = Field(
+        default=None, ge=0, description="US dollars a run may spend on models; none: no limit"
+    )
+    embedding_model: str | None = Field(default=None, description="LiteLLM embedding model; none: the keyless one")
     embedding_dimension: int | None = Field(
-        None, ge=1, le=4000, description="length of its vectors, asked of models that can shorten them; none: its own"
+        default=None,
+        ge=1,
+        le=4000,
+        description="length of its vectors, asked of models that can shorten them; none: its own",
     )
-    embedding_query_prefix: str = Field("", description="text before each question, e.g. 'query: ' for E5 models")
-    embedding_passage_prefix: str = Field("", description="text before each passage, e.g. 'passage: ' for E5 models")
-    embedding_api_base: str | None = Field(None, description="URL of the embedding server; none: the provider's own")
-    embedding_api_key: SecretStr | None = Field(None, description="its key; none: the provider's own variable")
-    embedding_concurrency: int = Field(16, ge=1, le=1000, description="embedding requests at a time")
-    embedding_timeout: float = Field(60.0, gt=0, description="seconds an embedding request may take")
-    tokenizer: str = Field("o200k_base", description="tiktoken encoding that counts tokens")
+    embedding_query_prefix: str = Field(
+        default="", description="text before each question, e.g. 'query: ' for E5 models"
+    )
+    embedding_passage_prefix: str = Field(
+        default="", description="text before each passage, e.g. 'passage: ' for E5 models"
+    )
+    embedding_api_base: str | None = Field(
+        default=None, description="URL of the embedding server; none: the provider's own"
+    )
+    embedding_api_key: SecretStr | None = Field(default=None, description="its key; none: the provider's own variable")
+    embedding_concurrency: int = Field(default=16, ge=1, le=1000, description="embedding requests at a time")
+    embedding_timeout: float = Field(default=60.0, gt=0, description="seconds an embedding request may take")
+    tokenizer: str = Field(default="o200k_base", description="tiktoken encoding that counts tokens")
 
-    chunk_tokens: int = Field(1200, ge=16, le=100_000, description="tokens of a chunk at most")
+    chunk_tokens: int = Field(default=1200, ge=16, le=100_000, description="tokens of a chunk at most")
     chunk_overlap: int = Field(
-        None,
+        default=None,
         ge=0,
         validate_default=True,
         description="tokens a chunk repeats from the one before at most; none: 100, or half of small chunks",
     )
     split_by_character: str | None = Field(
-        None, min_length=1, description="text after which a chunk ends; none: no such"
+        default=None, min_length=1, description="text after which a chunk ends; none: no such"
     )
-    split_by_character_only: bool = Field(False, description="end chunks nowhere else: a longer part is an error")
-    embedding_batch: int = Field(32, ge=1, le=2048, description="texts an embedding request")
-    claim_batch: int = Field(16, ge=1, le=1000, description="chunks a worker takes at a time")
-    workers: int = Field(2, ge=1, le=64, description="chunk batches worked on at a time")
-    lease_seconds: float = Field(300.0, gt=0, description="seconds after which a silent worker's chunks are free again")
-    max_attempts: int = Field(5, ge=1, description="tries before a chunk counts as failed")
-    description_fragments: int = Field(50, ge=1, le=1000, description="fragments a description is composed of at most")
+    split_by_character_only: bool = Field(
+        default=False, description="end chunks nowhere else: a longer part is an error"
+    )
+    embedding_batch: int = Field(default=32, ge=1, le=2048, description="texts an embedding request")
+    claim_batch: int = Field(default=16, ge=1, le=1000, description="chunks a worker takes at a time")
+    workers: int = Field(default=2, ge=1, le=64, description="chunk batches worked on at a time")
+    lease_seconds: float = Field(
+        default=300.0, gt=0, description="seconds after which a silent worker's chunks are free again"
+    )
+    max_attempts: int = Field(default=5, ge=1, description="tries before a chunk counts as failed")
+    description_fragments: int = Field(
+        default=50, ge=1, le=1000, description="fragments a description is composed of at most"
+    )
     description_tokens: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=100_000,
         description="tokens a description is composed of at most; none: 1200 with an LLM, else 300",
     )
-    refresh_chunks: int = Field(200, ge=1, description="chunks ingested before profiles are refreshed")
-    refresh_seconds: float = Field(60.0, gt=0, description="seconds of ingest before profiles are refreshed")
+    refresh_chunks: int = Field(default=200, ge=1, description="chunks ingested before profiles are refreshed")
+    refresh_seconds: float = Field(default=60.0, gt=0, description="seconds of ingest before profiles are refreshed")
 
-    cosine_threshold: float | None = Field(None, ge=-1, le=1, description="least cosine; none: the model's own")
+    cosine_threshold: float | None = Field(default=None, ge=-1, le=1, description="least cosine; none: the model's own")
 
     @field_validator("chunk_overlap", mode="before")
     @classmethod

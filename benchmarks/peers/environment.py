@@ -18,8 +18,12 @@ from typing import IO, Any
 LIGHTRAG = "1.5.7"
 # the stores of its two backends: files, and PostgreSQL
 REQUIREMENTS = (
-    f"lightrag-hku=={LIGHTRAG}", "nano-vectordb==0.0.4.3", "networkx>=3.2,<4", "asyncpg>=0.30,<1", "pgvector>=0.4,<1",
-)  # fmt: skip
+    f"lightrag-hku=={LIGHTRAG}",
+    "nano-vectordb==0.0.4.3",
+    "networkx>=3.2,<4",
+    "asyncpg>=0.30,<1",
+    "pgvector>=0.4,<1",
+)
 # releases of litellm that must not be installed, whoever asks for one
 CONSTRAINTS = ("litellm!=1.82.7,!=1.82.8,!=1.107.*",)
 READY = "requirements.txt"  # written last: what was installed, in full

@@ -60,9 +60,13 @@ LIVE, BARE, ONCE, FIRST = "pgrag", "pgrag no index", "pgrag one call", "pgrag fi
 SIDES = (FILES, POSTGRES, POSTGRES_ONCE, LIVE, BARE, ONCE, FIRST)
 FILLED = (POSTGRES_ONCE, BARE, ONCE, FIRST)
 DATABASES = {
-    POSTGRES: "lightrag", POSTGRES_ONCE: "lightrag_once", LIVE: "pgrag_live", BARE: "pgrag_bare", ONCE: "pgrag_once",
+    POSTGRES: "lightrag",
+    POSTGRES_ONCE: "lightrag_once",
+    LIVE: "pgrag_live",
+    BARE: "pgrag_bare",
+    ONCE: "pgrag_once",
     FIRST: "pgrag_first",
-}  # fmt: skip
+}
 TENTHS, BLOCK = 10, 10
 STRETCH = 30
 
@@ -115,8 +119,10 @@ class Comparison:
                 ms = [a["net"] * 1000 / n for a, n in zip(answers, chunks_of, strict=True)]
                 worked = [(a["processor"] + s.processor) / n for (a, s), n in zip(reports, chunks_of, strict=True)]
                 self.results[name] |= {
-                    "tenths_ms": ms, "growth": ms[-1] / ms[0], "growth_processor": worked[-1] / worked[0],
-                }  # fmt: skip
+                    "tenths_ms": ms,
+                    "growth": ms[-1] / ms[0],
+                    "growth_processor": worked[-1] / worked[0],
+                }
         first = self.results[FIRST]
         first["index_ms"] = built * 1000 / chunks
         first["ingest_ms"] += first["index_ms"]
@@ -152,12 +158,14 @@ class Comparison:
             p50, p95 = np.percentile([question["net"] * 1000 for question in asked], (50, 95)).tolist()
             statements, resets = (sum(s.statements for s in sents), sum(s.resets for s in sents))
             self.results[name] |= {
-                "p50_ms": p50, "p95_ms": p95, "characters": _median([question["characters"] for question in asked]),
+                "p50_ms": p50,
+                "p95_ms": p95,
+                "characters": _median([question["characters"] for question in asked]),
                 "query_client_ms": sum(question["processor"] for question in asked) * 1000 / len(asked),
                 "query_server_ms": sum(s.processor for s in sents) * 1000 / len(asked),
                 "query_statements": statements / len(asked) if name in DATABASES else None,
                 "query_resets": resets / len(asked) if name in DATABASES else None,
-            }  # fmt: skip
+            }
         self.results[LIVE]["wire"] = self._processes[LIVE].do("wire")
 
     def delete(self, deletes: int) -> None:
@@ -175,7 +183,7 @@ class Comparison:
                 "delete_embedded": _median([a["embedded"] for a in answers]),
                 "delete_statements": _median([s.statements for _, s in reports]) if name in DATABASES else None,
                 "delete_without_refresh": _median([a["gone"] for a in answers]) if name == LIVE else None,
-            }  # fmt: skip
+            }
 
     def _do(self, name: str, command: str, **details: Any) -> Told:
         """The answer of a side, and what was sent to its database meanwhile."""
@@ -241,9 +249,12 @@ def _variables(dsn: str) -> dict[str, str]:
     """Where LightRAG finds its PostgreSQL; the server knows who asks, but LightRAG will have a password."""
     target = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
     return {
-        "POSTGRES_HOST": target["host"], "POSTGRES_PORT": target.get("port", "5432"), "POSTGRES_USER": target["user"],
-        "POSTGRES_PASSWORD": "unused", "POSTGRES_DATABASE": target["dbname"],
-    }  # fmt: skip
+        "POSTGRES_HOST": target["host"],
+        "POSTGRES_PORT": target.get("port", "5432"),
+        "POSTGRES_USER": target["user"],
+        "POSTGRES_PASSWORD": "unused",
+        "POSTGRES_DATABASE": target["dbname"],
+    }
 
 
 # ---------------------------------------------------------------- goals and table

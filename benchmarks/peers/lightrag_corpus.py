@@ -77,9 +77,11 @@ def _passage(number: int, facts: list[str], text: str, names: list[str], pairs: 
         keywords = fact.removeprefix(source).split()[KEYWORDS]
         relations.append([source, target, keywords, f"{fact}."])
     return {
-        "number": number, "text": f"{PASSAGE.format(number)} {text}", "entities": list(entities.items()),
+        "number": number,
+        "text": f"{PASSAGE.format(number)} {text}",
+        "entities": list(entities.items()),
         "relations": relations,
-    }  # fmt: skip
+    }
 
 
 def _question(relation: list[Any]) -> dict[str, Any]:

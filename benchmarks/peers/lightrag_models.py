@@ -106,6 +106,9 @@ class Watch:
     def report(self) -> dict[str, Any]:
         """As JSON takes it."""
         return {
-            "net": self.net, "processor": self.processor, "calls": self.calls, "embedded": len(self.texts),
+            "net": self.net,
+            "processor": self.processor,
+            "calls": self.calls,
+            "embedded": len(self.texts),
             "distinct": len(set(self.texts)),
-        }  # fmt: skip
+        }

@@ -159,8 +159,11 @@ class Side:
         stats = await self._rag.stats()
         kept = stats.chunks + stats.entities + stats.relations + stats.facts
         return {
-            "entities": stats.entities, "relations": stats.relations, "vectors": kept, "peak_mb": peak_megabytes(),
-        }  # fmt: skip
+            "entities": stats.entities,
+            "relations": stats.relations,
+            "vectors": kept,
+            "peak_mb": peak_megabytes(),
+        }
 
     async def close(self) -> None:
         """Ends it."""

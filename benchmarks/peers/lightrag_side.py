@@ -95,8 +95,11 @@ class Side:
         graph = self._rag.chunk_entity_relation_graph
         nodes, edges = await graph.get_all_nodes(), await graph.get_all_edges()
         return {
-            "entities": len(nodes), "relations": len(edges), "megabytes": megabytes(), "peak_mb": peak_megabytes(),
-        }  # fmt: skip
+            "entities": len(nodes),
+            "relations": len(edges),
+            "megabytes": megabytes(),
+            "peak_mb": peak_megabytes(),
+        }
 
     async def close(self) -> None:
         """Ends it."""

@@ -53,9 +53,11 @@ from peers.post_graph_rag_measure import BLOCK, COUNTED, Asked, Corpus, Figures,
 from pgrag import PgragError
 
 PEER = Peer(
-    "post-graph-rag", "1.16.0", ("post-graph-rag==1.16.0", "post-graph==1.10.1", "numpy>=1.26,<3"),
+    "post-graph-rag",
+    "1.16.0",
+    ("post-graph-rag==1.16.0", "post-graph==1.10.1", "numpy>=1.26,<3"),
     "import post_graph_rag, numpy",
-)  # fmt: skip
+)
 
 
 def goals(figures: Mapping[str, Figures], asked: Sequence[Asked]) -> list[Goal]:
@@ -136,10 +138,11 @@ def main() -> int:
     if options.json:
         listed = [{**asdict(goal), "met": goal.met} for goal in found]
         result = {
-            "chunks": corpus.chunks, "systems": {side: asdict(f) for side, f in figures.items()},
+            "chunks": corpus.chunks,
+            "systems": {side: asdict(f) for side, f in figures.items()},
             "queries": [{**asdict(a), "p50_ms": a.percentile(50), "p95_ms": a.percentile(95)} for a in asked],
             "goals": listed,
-        }  # fmt: skip
+        }
         print(json.dumps(result, indent=2))
     else:
         show(corpus, figures, asked)

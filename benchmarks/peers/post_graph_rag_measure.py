@@ -68,9 +68,10 @@ def variants() -> list[Variant]:
     """What is asked in turn."""
     s = Settings()
     budgets = {
-        "max_total_tokens": s.max_total_tokens, "max_entity_tokens": s.max_entity_tokens,
+        "max_total_tokens": s.max_total_tokens,
+        "max_entity_tokens": s.max_entity_tokens,
         "max_relation_tokens": s.max_relation_tokens,
-    }  # fmt: skip
+    }
     return [
         Variant("pgrag", "mix, defaults", {}),
         Variant("peer", "mix, defaults", {}),

@@ -210,9 +210,12 @@ class PostGraphRag:
     async def open(self, dsn: str, connections: int | None) -> None:
         """As Side."""
         config = self._package.RAGConfig(
-            db_uri=dsn, realm=REALM, embedding_dim=DIMENSION, extraction_fn=self._extract,
+            db_uri=dsn,
+            realm=REALM,
+            embedding_dim=DIMENSION,
+            extraction_fn=self._extract,
             **({"pool_min_size": connections, "pool_max_size": connections} if connections else {}),
-        )  # fmt: skip
+        )
         self._rag = self._package.GraphRAG(config, llm=self._service(config), chunker=lambda t: t.split(PARAGRAPH))
         await self._rag.initialize()
 

@@ -93,14 +93,13 @@ def _plots(report: EvaluationReport) -> Iterable[str]:
     if any(line.points for line in lines):
         title = "Recall at k"
         yield _figure(
-            title, f"Share of the needed passages among the first k, {groups[-1][0]}",
+            title,
+            f"Share of the needed passages among the first k, {groups[-1][0]}",
             curves(title, "k", "recall", [line for line in lines if line.points], x_ticks=report.ks),
-        )  # fmt: skip
+        )
     if shown := _intervals(groups, main, styles):
         title = f"{main} by kind of question"
-        yield _figure(
-            title, "Mean and 95 % interval", forest(title, main, shown, text=share, ends=(0.0, 1.0))
-        )  # fmt: skip
+        yield _figure(title, "Mean and 95 % interval", forest(title, main, shown, text=share, ends=(0.0, 1.0)))
     if shown := _intervals(groups, main, styles, gains=True):
         title = f"Gain over {report.baseline} in {main}"
         caption = "Paired difference on the same questions and its 95 % interval; * leaves out 0"
@@ -113,9 +112,10 @@ def _plots(report: EvaluationReport) -> Iterable[str]:
     if points:
         title = "Time against recall"
         yield _figure(
-            title, "Upper left is better",
+            title,
+            "Upper left is better",
             scatter(title, "milliseconds a question", main, points, x_text=milliseconds),
-        )  # fmt: skip
+        )
     for name, title, label, text in (
         ("cost", "Cost a question", "US dollars", dollars),
         ("context_tokens", "Context a question", "tokens", count),

@@ -48,9 +48,12 @@ async def request(call: Callable[..., Awaitable[Any]], options: Mapping[str, Any
     try:
         async with asyncio.timeout(options["timeout"]):  # LiteLLM's own begins anew with every byte that comes
             return await call(
-                **options, max_retries=NoRetries(0), num_retries=0, drop_params=True,
+                **options,
+                max_retries=NoRetries(0),
+                num_retries=0,
+                drop_params=True,
                 allowed_openai_params=["dimensions"] if "dimensions" in options else None,
-            )  # fmt: skip
+            )
     except Exception as error:  # errors of litellm, openai, httpx, aiohttp and pydantic, and plain ones
         raise call_error(error) from error
 

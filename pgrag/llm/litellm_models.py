@@ -115,9 +115,12 @@ class Model:
         if self.entry is not None:
             try:
                 parts = self.litellm.cost_per_token(
-                    model=self.full, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens,
-                    usage_object=usage, call_type="aembedding" if embedding else "acompletion",
-                )  # fmt: skip
+                    model=self.full,
+                    prompt_tokens=prompt_tokens,
+                    completion_tokens=completion_tokens,
+                    usage_object=usage,
+                    call_type="aembedding" if embedding else "acompletion",
+                )
                 cost = Decimal(str(round(sum(parts), 12)))
             except Exception as error:  # noqa: BLE001 - a paid answer must not be lost for want of its price
                 logger.info("no price for %s: %s", self.full, type(error).__name__)

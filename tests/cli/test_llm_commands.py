@@ -290,9 +290,12 @@ def test_at_a_terminal_an_llm_answer_is_streamed_by_itself(asked: Brain, setting
     asked.replies["answer"] = Reply("They took tea [1] and sailed away.", piece_delay=0.05)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, "query", "What did Cedar take?"], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE,
+        [*COMMAND, "query", "What did Cedar take?"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
         env=environment(**settings),
-    )  # fmt: skip
+    )
     os.close(theirs)
     pieces = []
     while True:

@@ -186,8 +186,11 @@ def test_ctrl_c_on_the_command_line(dsn: str) -> None:
     with locked(dsn):
         process = subprocess.Popen(
             [*COMMAND, "query", QUESTION, "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(PGRAG_DSN=dsn),
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(PGRAG_DSN=dsn),
+        )
         with process:
             wait_until(dsn, 1, 60)
             process.send_signal(signal.SIGINT)

@@ -245,9 +245,7 @@ def test_a_question_that_fails_is_an_outcome_with_an_error(ports: str) -> None:
     assert [(rows[label].questions, rows[label].errors) for label in ("naive", "mix")] == [(3, 1), (3, 2)]
     assert rows["mix"].metrics["recall@5"].n == 1
     assert rows["mix"].gains == {}  # one question is left to compare
-    assert report.warnings == (
-        "3 outcomes failed and are in no mean, the first: broken, mix: it has no words",
-    )  # fmt: skip
+    assert report.warnings == ("3 outcomes failed and are in no mean, the first: broken, mix: it has no words",)
 
 
 def test_what_cannot_be_run_is_refused_before_it_begins(ports: str) -> None:
@@ -314,9 +312,12 @@ def test_the_baseline_is_naive_or_the_variant_named() -> None:
 
 
 def with_llm(
-    dsn: str, llm: OpenAIServer, work: Callable[[Evaluator], Awaitable[Any]], model: str = "openai/gpt-4o-mini",
+    dsn: str,
+    llm: OpenAIServer,
+    work: Callable[[Evaluator], Awaitable[Any]],
+    model: str = "openai/gpt-4o-mini",
     **more: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """The result of `work` on an evaluator whose keywords and answers are the server's."""
 
     async def run() -> Any:
@@ -370,8 +371,11 @@ def test_each_variant_costs_what_it_would_alone(own_ports: str, llm: OpenAIServe
         found = by_label(first, question)
         assert [found[v.label].llm_tokens for v in variants] == [5050, 5380, 5380, 25]
         assert [found[v.label].cost for v in variants] == [
-            price(5000, 50), price(5300, 80), price(5300, 80), price(20, 5),
-        ]  # fmt: skip
+            price(5000, 50),
+            price(5300, 80),
+            price(5300, 80),
+            price(20, 5),
+        ]
         assert set(found["mix"].seconds) == {"keywords", "embedding", "search", "answer"}
         assert set(found["bypass"].seconds) == {"answer"}
     assert (by_label(first, "herring")["mix"].exact_match, by_label(first, "herring")["mix"].f1) == (1.0, 1.0)
@@ -388,7 +392,7 @@ def test_each_variant_costs_what_it_would_alone(own_ports: str, llm: OpenAIServe
     assert second.warnings == (
         nowhere,
         "15 answers of models came from the cache: no tokens and no cost of them are counted",
-    )  # fmt: skip
+    )
     assert [(o.answer, o.exact_match) for o in second.outcomes] == [(o.answer, o.exact_match) for o in first.outcomes]
 
 
@@ -487,8 +491,9 @@ def test_the_library_evaluates_a_workspace(own_ports: str, llm: OpenAIServer) ->
     report = asyncio.run(using(llm_rag(own_ports, llm, llm_model="openai/gpt-4o-mini"), work))
     assert (report.name, report.baseline, report.verdicts) == ("default", "naive", ())
     assert [(o.variant, o.llm_tokens, o.cost) for o in report.outcomes[:2]] == [
-        ("naive", 5050, price(5000, 50)), ("mix", 5380, price(5300, 80)),
-    ]  # fmt: skip
+        ("naive", 5050, price(5000, 50)),
+        ("mix", 5380, price(5300, 80)),
+    ]
     assert by_label(report, "herring")["mix"].exact_match == 1.0
     assert all("One word" in request.body["messages"][0]["content"] for request in brain.of("answer"))
 

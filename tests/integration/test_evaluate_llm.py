@@ -40,9 +40,7 @@ def llm() -> Iterator[OpenAIServer]:
         yield running
 
 
-def work_on(
-    dsn: str, llm: OpenAIServer, work: Callable[[Store, Gateway], Awaitable[T]], **settings: Any
-) -> T:  # fmt: skip
+def work_on(dsn: str, llm: OpenAIServer, work: Callable[[Store, Gateway], Awaitable[T]], **settings: Any) -> T:
     """The result of `work` with a store and a gateway of its own: as another process would."""
 
     async def run() -> T:
@@ -77,9 +75,7 @@ def prefers_good(request: Request) -> Reply:
 def judged(
     dsn: str, llm: OpenAIServer, pairs: Sequence[tuple[Question, str, str]], *, model: str = MODEL, **settings: Any
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    return work_on(
-        dsn, llm, lambda _, gateway: judge(gateway, model, pairs, "mix", "naive"), **settings
-    )  # fmt: skip
+    return work_on(dsn, llm, lambda _, gateway: judge(gateway, model, pairs, "mix", "naive"), **settings)
 
 
 def shares(verdicts: Sequence[Verdict], kind: str = "") -> dict[str, tuple[int, float, float, float]]:
@@ -91,9 +87,7 @@ def test_both_orders_are_asked_and_the_better_answer_wins(words_dsn: str, llm: O
     one, two, three = questions("single_fact", "thematic", "thematic")
     verdicts, warnings = judged(words_dsn, llm, [(one, GOOD, POOR), (two, POOR, GOOD), (three, GOOD, POOR)])
     asked = Counter((enclosed(r, "question"), enclosed(r, "answer 1"), enclosed(r, "answer 2")) for r in llm.requests)
-    assert asked == Counter(
-        (q.text, *answers) for q in (one, two, three) for answers in ((GOOD, POOR), (POOR, GOOD))
-    )  # fmt: skip
+    assert asked == Counter((q.text, *answers) for q in (one, two, three) for answers in ((GOOD, POOR), (POOR, GOOD)))
     assert llm.requests[0].body["response_format"]["type"] == "json_schema"
     assert warnings == ()
     assert [(v.kind, v.criterion) for v in verdicts] == [
@@ -265,9 +259,7 @@ def drafts(request: Request) -> Reply:
 
 def drafted(dsn: str, llm: OpenAIServer, number: int, *, model: str = MODEL, **more: Any) -> DraftedQuestions:
     settings = {name: more.pop(name) for name in ("max_cost", "llm_concurrency") if name in more}
-    return work_on(
-        dsn, llm, lambda store, gateway: draft_questions(store, gateway, model, number, **more), **settings
-    )  # fmt: skip
+    return work_on(dsn, llm, lambda store, gateway: draft_questions(store, gateway, model, number, **more), **settings)
 
 
 def kinds(made: DraftedQuestions) -> Counter[str]:
@@ -326,17 +318,22 @@ def test_the_second_run_gives_the_same_and_asks_nothing(words_dsn: str, llm: Ope
 def test_a_failing_draft_is_counted_and_another_one_asked_for(words_dsn: str, llm: OpenAIServer) -> None:
     ingest(words_dsn, TEXTS)
     bad = {"question": "What does the passage say?", "answers": ["x"], "evidence": []}
-    invented = {"question": "Who came?", "answers": ["x"],
-                "evidence": [{"passage": 1, "text": "He came by air from nowhere."}]}  # fmt: skip
+    invented = {
+        "question": "Who came?",
+        "answers": ["x"],
+        "evidence": [{"passage": 1, "text": "He came by air from nowhere."}],
+    }
     llm.respond(drafts)
     llm.script(Reply(json.dumps(bad)), Reply(json.dumps(invented)), Reply("I cannot."), failing(500))
     made = drafted(words_dsn, llm, 5, shares={Kind.SINGLE_FACT: 1}, llm_concurrency=1)
     assert len(made.questions) == 5
     assert made.attempts == 9
     assert made.dropped == {
-        "question that speaks of the text": 1, "evidence that no passage holds": 1, "answer that cannot be read": 1,
+        "question that speaks of the text": 1,
+        "evidence that no passage holds": 1,
+        "answer that cannot be read": 1,
         "call that failed": 1,
-    }  # fmt: skip
+    }
     told, failed = made.warnings
     assert told.startswith("drafts of openai/scripted left out: 1 answer that cannot be read, 1 call that failed, ")
     assert failed.startswith("the first call that failed: openai/scripted at ")
@@ -359,8 +356,11 @@ def test_the_same_question_twice_is_dropped_and_few_passages_are_asked_again(wor
     assert {"no passages to draft questions of the kind multi_hop from"} < set(made.warnings)
     last = next(r for r in llm.requests if "<<< asked" in r.body["messages"][-1]["content"])
     assert enclosed(last, "asked") == "- What did Alder1 do, in the words of single_fact 0?"
-    same = {"question": "Whom did Alder1 hire?", "answers": ["Birch"],
-            "evidence": [{"passage": 1, "text": "alder1  hired BIRCH in the year 1901"}]}  # fmt: skip
+    same = {
+        "question": "Whom did Alder1 hire?",
+        "answers": ["Birch"],
+        "evidence": [{"passage": 1, "text": "alder1  hired BIRCH in the year 1901"}],
+    }
     llm.respond(Reply(json.dumps(same)))
     made = drafted(words_dsn, llm, 2, shares={Kind.SINGLE_FACT: 1}, model="openai/other")
     assert [q.gold for q in made.questions] == [(Gold("only", 0, "Alder1 hired Birch in the year 1901"),)]

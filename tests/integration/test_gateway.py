@@ -80,16 +80,24 @@ def settings_for(llm: OpenAIServer, **more: Any) -> Settings:
     """Settings for the scripted server."""
     key = SecretStr(KEY)
     given = {
-        "llm_model": "openai/scripted", "embedding_model": "openai/scripted-embedding",
-        "llm_api_base": llm.url, "embedding_api_base": llm.url, "llm_api_key": key, "embedding_api_key": key,
-    }  # fmt: skip
+        "llm_model": "openai/scripted",
+        "embedding_model": "openai/scripted-embedding",
+        "llm_api_base": llm.url,
+        "embedding_api_base": llm.url,
+        "llm_api_key": key,
+        "embedding_api_key": key,
+    }
     return Settings(**{**given, **more})
 
 
 def run(
-    llm: OpenAIServer, work: Callable[[Gateway], Awaitable[T]], dsn: str | None = None,
-    waits: Waits | None = None, store: type[Store] = Store, **more: Any,
-) -> T:  # fmt: skip
+    llm: OpenAIServer,
+    work: Callable[[Gateway], Awaitable[T]],
+    dsn: str | None = None,
+    waits: Waits | None = None,
+    store: type[Store] = Store,
+    **more: Any,
+) -> T:
     """The work, done with a gateway of its own that is closed afterwards; it keeps answers in the database, if any."""
 
     async def main() -> T:
@@ -593,8 +601,10 @@ def test_embeddings_are_unit_vectors_in_order_in_batches(llm: OpenAIServer, word
     async def embed(gateway: Gateway) -> Any:
         return await embedder(gateway).embed(texts, "passage")
 
-    llm.respond(lambda request: Reply(vectors=[[3 * x for x in word_vector(t, 64)] for t in request.body["input"]]),
-                   kind="embeddings")  # fmt: skip
+    llm.respond(
+        lambda request: Reply(vectors=[[3 * x for x in word_vector(t, 64)] for t in request.body["input"]]),
+        kind="embeddings",
+    )
     vectors = run(llm, embed, words_dsn, embedding_batch=4)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, [word_vector(text, 64) for text in texts], atol=1e-6)

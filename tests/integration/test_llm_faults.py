@@ -184,18 +184,19 @@ def test_what_is_whole_of_a_cut_answer_is_kept_and_the_cut_counted(words_dsn: st
         "Certainly!\n{text}\nI hope this helps.",
         "<think>a plan</think>{text}",
         "{text},",
-        "(\"entity\"<|>Alder<|>person<|>Alder hired Birch.)##(\"entity\"<|>Birch<|>person<|>Alder hired Birch.)##"
-        "(\"relationship\"<|>Alder<|>Birch<|>Alder hired Birch.<|>hired<|>8)<|COMPLETE|>",
+        '("entity"<|>Alder<|>person<|>Alder hired Birch.)##("entity"<|>Birch<|>person<|>Alder hired Birch.)##'
+        '("relationship"<|>Alder<|>Birch<|>Alder hired Birch.<|>hired<|>8)<|COMPLETE|>',
         "entity<|#|>Alder<|#|>person<|#|>Alder hired Birch.\nentity<|#|>Birch<|#|>person<|#|>Alder hired Birch.\n"
         "relation<|#|>Alder<|#|>Birch<|#|>hired<|#|>Alder hired Birch.\n<|COMPLETE|>",
     ],
-)  # fmt: skip
+)
 def test_answers_in_other_forms_are_read(words_dsn: str, llm: OpenAIServer, answer: str) -> None:
     think(llm, extraction=Reply(answer.replace("{text}", json.dumps(record("Alder hired Birch.")))))
     assert ingest(words_dsn, llm, "Alder hired Birch.").failures == ()
     assert sorted(rows(words_dsn, "select name, type, description from entity")) == [
-        ("Alder", "person", "Alder hired Birch."), ("Birch", "person", "Alder hired Birch."),
-    ]  # fmt: skip
+        ("Alder", "person", "Alder hired Birch."),
+        ("Birch", "person", "Alder hired Birch."),
+    ]
     assert rows(words_dsn, "select keywords, description from relation") == [(["hired"], "Alder hired Birch.")]
 
 
@@ -233,9 +234,13 @@ def test_max_cost_stops_the_run_cleanly_and_it_goes_on(words_dsn: str, llm: Open
     price = 20_000 * 0.15e-6 + 1_000 * 0.60e-6  # of openai/gpt-4o-mini, a call
     brain = think(llm, extraction=lambda request: Reply(usual(request).text, usage=(20_000, 1_000), delay=0.05))
     settings: dict[str, Any] = {
-        "llm_model": "openai/gpt-4o-mini", "llm_concurrency": 2, "workers": 2, "claim_batch": 3,
-        "max_output_tokens": 1000, **ONE,
-    }  # fmt: skip
+        "llm_model": "openai/gpt-4o-mini",
+        "llm_concurrency": 2,
+        "workers": 2,
+        "claim_batch": 3,
+        "max_output_tokens": 1000,
+        **ONE,
+    }
     with pytest.raises(BudgetError, match="raise max_cost and run the same again") as caught:
         ingest(words_dsn, llm, max_cost=5 * price, **settings)
     assert caught.value.exit_code is ExitCode.BUDGET, "4, as the command line returns it"

@@ -78,8 +78,10 @@ def test_what_the_graph_then_holds(words_dsn: str, llm: OpenAIServer) -> None:
     ]
     pairs = rows(words_dsn, "select least(source, target), greatest(source, target), keywords, weight from relations")
     assert sorted(pairs) == [
-        ("Alder", "Birch", ["hired"], 8.0), ("Alder", "Tern", ["command"], 9.0), ("Birch", "Cedar", ["owns"], 8.0),
-    ]  # fmt: skip
+        ("Alder", "Birch", ["hired"], 8.0),
+        ("Alder", "Tern", ["command"], 9.0),
+        ("Birch", "Cedar", ["owns"], 8.0),
+    ]
     assert value(words_dsn, "select keywords from chunk") == ["voyages", "ships"]
     assert count(words_dsn, "stale") == 0
     assert [count(words_dsn, f"{kind}_vector") for kind in ("chunk", "fact", "entity", "relation")] == [1, 3, 4, 3]
@@ -216,9 +218,11 @@ def test_usage_adds_up_with_what_the_server_said(words_dsn: str, llm: OpenAIServ
     usage = asyncio.run(using(llm_rag(words_dsn, llm, llm_model=model), work))
     found = {row.purpose: (row.model, row.calls, row.prompt_tokens, row.completion_tokens) for row in usage}
     assert found == {
-        "extraction": (model, 8, 8000, 800), "gleaning": (model, 8, 9600, 80), "keywords": (model, 1, 300, 30),
+        "extraction": (model, 8, 8000, 800),
+        "gleaning": (model, 8, 9600, 80),
+        "keywords": (model, 1, 300, 30),
         "answer": (model, 1, 5000, 50),
-    }  # fmt: skip
+    }
     for row in usage:  # 0.15 and 0.60 US dollars a million
         assert float(row.cost) == pytest.approx(row.prompt_tokens * 0.15e-6 + row.completion_tokens * 0.60e-6)
         assert row.calls_without_price == 0
@@ -230,8 +234,10 @@ def test_usage_adds_up_with_what_the_server_said(words_dsn: str, llm: OpenAIServ
 def test_what_is_dropped_or_mended_is_in_the_report(words_dsn: str, llm: OpenAIServer) -> None:
     """Names of the prompt's own examples, names too long, self-loops, broken JSON in a fence."""
     found = record("Alder hired Birch.")
-    found["entities"] += [{"name": "Brindlewake", "type": "artifact", "description": "A ferry."},
-                          {"name": "x" * 5000, "type": "other", "description": "long"}]  # fmt: skip
+    found["entities"] += [
+        {"name": "Brindlewake", "type": "artifact", "description": "A ferry."},
+        {"name": "x" * 5000, "type": "other", "description": "long"},
+    ]
     found["relations"] += [
         {"source": "Alder", "target": target, "keywords": [], "description": f"Alder and {target}.", "strength": 1}
         for target in ("Hallowmere Marine", "ALDER")
@@ -241,9 +247,13 @@ def test_what_is_dropped_or_mended_is_in_the_report(words_dsn: str, llm: OpenAIS
     think(llm, extraction=Reply(f"Here it is:\n```json\n{broken}\n```"))
     report = ingest(words_dsn, llm, {"a": "Alder hired Birch."})
     assert report.dropped == {
-        "from the prompt's example": 3, "name too long": 1, "self loop": 1, "mended: broken JSON": 1,
-        "mended: code fence": 1, "mended: prose around JSON": 1,
-    }  # fmt: skip
+        "from the prompt's example": 3,
+        "name too long": 1,
+        "self loop": 1,
+        "mended: broken JSON": 1,
+        "mended: code fence": 1,
+        "mended: prose around JSON": 1,
+    }
     assert sorted(name for (name,) in rows(words_dsn, "select name from entity")) == ["Alder", "Birch"]
     assert value(words_dsn, "select keywords from chunk") == ["hiring"]
     assert value(words_dsn, "select count(*) from relation") == 1

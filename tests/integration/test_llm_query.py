@@ -36,9 +36,12 @@ def llm() -> Iterator[OpenAIServer]:
 
 
 def after_ingest(
-    dsn: str, llm: OpenAIServer, work: Callable[[PgRAG], Awaitable[Any]], replies: Mapping[Any, Any] | None = None,
+    dsn: str,
+    llm: OpenAIServer,
+    work: Callable[[PgRAG], Awaitable[Any]],
+    replies: Mapping[Any, Any] | None = None,
     **settings: Any,
-) -> tuple[Any, Brain]:  # fmt: skip
+) -> tuple[Any, Brain]:
     """The result of `work` on a workspace with the texts, and the requests that it made."""
     brain = think(llm)
 
@@ -123,8 +126,10 @@ def test_bypass_asks_the_model_alone(words_dsn: str, llm: OpenAIServer) -> None:
     (request,) = brain.of("bypass")
     assert brain.counts == Counter({"bypass": 1})
     assert request.body["messages"] == [
-        {"role": "system", "content": "Be brief."}, *history, {"role": "user", "content": "Say it again"},
-    ]  # fmt: skip
+        {"role": "system", "content": "Be brief."},
+        *history,
+        {"role": "user", "content": "Say it again"},
+    ]
     assert (result.answer, result.references, result.context) == ("Good day, again.", (), "")
 
 
@@ -148,9 +153,12 @@ def test_each_call_has_its_own_model(words_dsn: str, llm: OpenAIServer) -> None:
     assert used == {"extraction": extraction, "gleaning": extraction, "summary": extraction,
                     "keywords": {"for-keyword"}, "answer": {"for-answer"}}  # fmt: skip
     assert {(row.purpose, row.model) for row in usage} == {
-        ("extraction", "openai/for-extraction"), ("gleaning", "openai/for-extraction"),
-        ("summary", "openai/for-extraction"), ("keywords", "openai/for-keyword"), ("answer", "openai/for-answer"),
-    }  # fmt: skip
+        ("extraction", "openai/for-extraction"),
+        ("gleaning", "openai/for-extraction"),
+        ("summary", "openai/for-extraction"),
+        ("keywords", "openai/for-keyword"),
+        ("answer", "openai/for-answer"),
+    }
     assert all(row.calls_without_price == row.calls for row in usage)
 
 
@@ -201,9 +209,11 @@ def test_history_and_wishes_reach_the_prompts(words_dsn: str, llm: OpenAIServer)
 
     async def work(rag: PgRAG) -> Any:
         return await rag.query(
-            "And whom did he buy from?", conversation_history=history, response_type="One limerick",
+            "And whom did he buy from?",
+            conversation_history=history,
+            response_type="One limerick",
             user_prompt="Name every ship.",
-        )  # fmt: skip
+        )
 
     _, brain = after_ingest(words_dsn, llm, work)
     (keywords,), (answer,) = brain.of("keywords"), brain.of("answer")
@@ -258,8 +268,9 @@ def test_all_messages_together_keep_to_the_budget(words_dsn: str, llm: OpenAISer
     history = [{"role": "user", "content": "Tell me of Elm and the others."}, {"role": "assistant", "content": "No."}]
     text = "\n\n".join(
         f"Alder{i % 7} hired Birch{i % 5} in the year {i}, and they sailed the Cedar round the cape with tea 茶叶 and "
-        f"silk 丝绸 for the markets of the far north, where Dogwood{i % 3} paid them." for i in range(60)
-    )  # fmt: skip
+        f"silk 丝绸 for the markets of the far north, where Dogwood{i % 3} paid them."
+        for i in range(60)
+    )
     brain = think(llm)
     refused = [100, 200, 300]
     budgets = [*refused, 600, 700, 800, 1000, 1500, 2500, 5000, 30_000]

@@ -61,11 +61,14 @@ words = st.lists(
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(
-    question=st.sampled_from(["谁认识白桦？", "Whom met Alder?"]), total=st.integers(300, 3000), mode=st.sampled_from(
-        ["mix", "hybrid", "local", "global", "naive", "bypass"]), user_prompt=words, response_type=words,
+    question=st.sampled_from(["谁认识白桦？", "Whom met Alder?"]),
+    total=st.integers(300, 3000),
+    mode=st.sampled_from(["mix", "hybrid", "local", "global", "naive", "bypass"]),
+    user_prompt=words,
+    response_type=words,
     history=st.lists(words.map(lambda text: {"role": "user", "content": text}), max_size=3),
     limits=st.tuples(st.integers(0, 1500), st.integers(0, 1500)),
-)  # fmt: skip
+)
 def test_no_model_is_sent_more_than_the_budget(
     asking: tuple[PgRAG, Brain], question: str, total: int, mode: str, user_prompt: str, response_type: str,
     history: list[dict[str, str]], limits: tuple[int, int],

@@ -231,8 +231,11 @@ def search(dsn: str, vector: Any, question: str = TALLY, limit: int = 20, **opti
         "p_ranking => %s, p_lexical => %s, p_nearness => %s) where layer = 'chunk' order by rank",
         *(str(v.tolist()) for v in (vector, own, own)),
         *map(list, (terms.words, terms.parts, terms.keys, terms.similar)),
-        limit, options.get("chunk_ranking", "pagerank"), options.get("lexical", 0.2), options.get("nearness"),
-    )  # fmt: skip
+        limit,
+        options.get("chunk_ranking", "pagerank"),
+        options.get("lexical", 0.2),
+        options.get("nearness"),
+    )
     return [i for (i,) in found]
 
 
@@ -266,8 +269,9 @@ def test_a_second_round_searches_with_the_best_facts_and_fuses_by_ranks(offices:
         offices,
         "select f.text from fact f join fact_vector v on v.fact_id = f.id where f.chunk_id = any (%s) "
         "order by v.embedding <=> %s::halfvec, f.id limit 3",
-        first[:3], str(embedder.vector(TALLY).tolist()),
-    )  # fmt: skip
+        first[:3],
+        str(embedder.vector(TALLY).tolist()),
+    )
     text = " ".join([TALLY, *(fact for (fact,) in by_nearness)])
     second = search(offices, embedder.vector(TALLY) + embedder.vector(text))
     assert second != first
@@ -378,10 +382,14 @@ TOKENIZER = Tokenizer()
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    total=st.integers(100, 3000), entity=st.integers(0, 2000), relation=st.integers(0, 2000), top_k=st.integers(1, 60),
-    mode=st.sampled_from(SEARCHING), ranking=st.sampled_from(["vector", "weight", "pagerank"]),
+    total=st.integers(100, 3000),
+    entity=st.integers(0, 2000),
+    relation=st.integers(0, 2000),
+    top_k=st.integers(1, 60),
+    mode=st.sampled_from(SEARCHING),
+    ranking=st.sampled_from(["vector", "weight", "pagerank"]),
     rounds=st.integers(1, 2),
-)  # fmt: skip
+)
 def test_the_context_stays_within_its_budgets(
     offices: str, total: int, entity: int, relation: int, top_k: int, mode: Mode, ranking: str, rounds: int
 ) -> None:

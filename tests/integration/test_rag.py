@@ -67,7 +67,7 @@ def test_asking_a_workspace_that_is_not_there_says_what_to_do_and_makes_nothing(
         ("host=127.0.0.1 port=1 sslcrldir=/x password=s3cret", ConfigError, 2, "sslcrldir"),
         ("host=a\0b password=s3cret", ConfigError, 2, "not a PostgreSQL connection string"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_dsn_is_one_line_without_the_password(dsn: str, kind: type[PgragError], code: int, words: str) -> None:
     for work in (lambda rag: rag.query("Who?"), lambda rag: rag.ingest([Document("a", "Alder knows Birch.")])):
         with pytest.raises(kind) as caught:
@@ -158,9 +158,12 @@ def test_a_pool_without_a_workspace_makes_none_anywhere(empty_dsn: str, words_ds
     async def run() -> None:
         async with asyncpg.create_pool(words_dsn, min_size=0, init=prepare_connection) as pool:
             rag = PgRAG(
-                settings=Settings(dsn=empty_dsn, workspace="acme"), pool=pool, embedder=WordEmbedder(),
-                extractor=extractor(), keyword_extractor=FixedKeywords(),
-            )  # fmt: skip
+                settings=Settings(dsn=empty_dsn, workspace="acme"),
+                pool=pool,
+                embedder=WordEmbedder(),
+                extractor=extractor(),
+                keyword_extractor=FixedKeywords(),
+            )
             async with rag:
                 await rag.ingest([Document("a", TEXT["a"])])
 

@@ -26,9 +26,12 @@ TEXTS = {"a": "Alder met Birch.", "b": "Cedar met Dogwood."}
 
 def open_sync(dsn: str, **parts: Any) -> PgRAG:
     given: dict[str, Any] = {
-        "embedder": WordEmbedder(), "extractor": extractor(), "keyword_extractor": FixedKeywords(),
-        "settings": Settings(dsn=dsn), **parts,
-    }  # fmt: skip
+        "embedder": WordEmbedder(),
+        "extractor": extractor(),
+        "keyword_extractor": FixedKeywords(),
+        "settings": Settings(dsn=dsn),
+        **parts,
+    }
     return PgRAG(**given)
 
 
@@ -48,8 +51,11 @@ def test_the_same_methods_with_the_same_arguments() -> None:
         assert not inspect.iscoroutinefunction(twin)
         assert inspect.signature(twin) == inspect.signature(method), name
         assert twin.__doc__
-    assert not [name for name in vars(PgRAG) if not name.startswith("_") and not hasattr(pgrag.PgRAG, name)
-                and name != "settings"]  # fmt: skip
+    assert not [
+        name
+        for name in vars(PgRAG)
+        if not name.startswith("_") and not hasattr(pgrag.PgRAG, name) and name != "settings"
+    ]
 
 
 def test_documents_in_answers_out_and_no_thread_left(words_dsn: str) -> None:

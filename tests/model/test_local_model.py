@@ -99,9 +99,11 @@ def by_purpose(usage: list[UsageRow]) -> dict[str, UsageRow]:
 
 def test_an_answer_keeps_to_the_json_schema(model: LocalModel) -> None:
     schema = {
-        "type": "object", "properties": {"zebra": {"type": "integer"}, "gnu": {"enum": ["left", "right"]}},
-        "required": ["zebra", "gnu"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"zebra": {"type": "integer"}, "gnu": {"enum": ["left", "right"]}},
+        "required": ["zebra", "gnu"],
+        "additionalProperties": False,
+    }
     result = with_gateway(model, lambda gateway: gateway.chat("test", SAY, model=NAME, schema=schema))
     answer = json.loads(result.text)
     assert answer.keys() == {"zebra", "gnu"}, "no story: the schema was sent, and held to"
@@ -300,9 +302,12 @@ def test_many_descriptions_are_summarised_once(words_dsn: str, model: LocalModel
 
 def test_embeddings_of_a_server_and_a_text_too_long_for_it(empty_dsn: str, embedding_model: LocalModel) -> None:
     settings = Settings(
-        dsn=SecretStr(empty_dsn), embedding_model=NAME, embedding_api_base=embedding_model.url,
-        embedding_api_key=SecretStr("none"), max_attempts=1,
-    )  # fmt: skip
+        dsn=SecretStr(empty_dsn),
+        embedding_model=NAME,
+        embedding_api_base=embedding_model.url,
+        embedding_api_key=SecretStr("none"),
+        max_attempts=1,
+    )
     documents = [Document("acme.txt", "Acme builds bridges."), Document("long.txt", "Acme " * 300)]
 
     async def run() -> tuple[Any, Any, Any, Any]:

@@ -27,7 +27,7 @@ from tests.sql.reference_graph import (
     Vector,
     description,
     most_frequent,
-)  # fmt: skip
+)
 from tests.sql.reference_ranking import Ranked, Recipe, rank_passages
 from tests.sql.reference_words import Bm25
 from tests.sql.reference_words import part_shares as shares

@@ -79,24 +79,30 @@ def graphs(draw: st.DrawFn) -> Graph:
     drawn = draw(
         st.lists(
             st.tuples(
-                st.integers(0, len(docs) - 1), st.integers(0, len(texts) - 1), vectors(),
-                some(5, 0, 20, 10), st.lists(some(*KEYS), unique=True, max_size=4),
+                st.integers(0, len(docs) - 1),
+                st.integers(0, len(texts) - 1),
+                vectors(),
+                some(5, 0, 20, 10),
+                st.lists(some(*KEYS), unique=True, max_size=4),
             ),
             min_size=draw(mostly(3, 0)),
             max_size=12,
         )
-    )  # fmt: skip
+    )
     facts = draw(
         st.lists(
             st.tuples(
-                st.integers(-1, len(drawn) - 1), some("met", "met again", "sued", "built 2 \"cars\""),
-                st.lists(some("trade", "law", "Ärger"), max_size=2), some(1.0, 0.5, 2.0, 3.0),
-                vectors(), some("pair", "pair", "pair", "sentence"),
+                st.integers(-1, len(drawn) - 1),
+                some("met", "met again", "sued", 'built 2 "cars"'),
+                st.lists(some("trade", "law", "Ärger"), max_size=2),
+                some(1.0, 0.5, 2.0, 3.0),
+                vectors(),
+                some("pair", "pair", "pair", "sentence"),
                 st.lists(some(*KEYS[:7]), min_size=2, max_size=3),
             ),
             max_size=24,
         )
-    )  # fmt: skip
+    )
     by_hand = draw(st.lists(some(*KEYS), unique=True, max_size=2))
     same = draw(st.dictionaries(some(*KEYS[1:]), some(*KEYS), max_size=3))  # merged names
     leaves = draw(some(0, 0, 3, 12, 12, 36))

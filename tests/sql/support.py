@@ -68,9 +68,7 @@ def document(
         chunks.append(NewChunk(chunk, digest(body), Counter(words(chunk.model_text))))
         start += len(body) + 2
     text = "\n\n".join(bodies)
-    return NewDocument(
-        uri, title, "text/plain", digest(text), metadata or {}, labels, text, published_at, chunks
-    )  # fmt: skip
+    return NewDocument(uri, title, "text/plain", digest(text), metadata or {}, labels, text, published_at, chunks)
 
 
 def digest(text: str) -> str:
@@ -150,9 +148,13 @@ def result(claimed: ClaimedChunk, extraction: Extraction | None = None) -> Chunk
     made = assemble(said(claimed.chunk.body) if extraction is None else extraction, tokenizer())
     vectors = [EMBEDDER.vector(f.text) for f in made.facts]
     return ChunkResult(
-        claimed, made.keywords, made.mentions, made.facts, EMBEDDER.vector(claimed.chunk.model_text),
+        claimed,
+        made.keywords,
+        made.mentions,
+        made.facts,
+        EMBEDDER.vector(claimed.chunk.model_text),
         np.stack(vectors) if vectors else np.zeros((0, EMBEDDER.dimension), np.float32),
-    )  # fmt: skip
+    )
 
 
 async def work_off(store: Store, documents: Sequence[int] | None = None, batch: int = 16) -> int:
@@ -280,7 +282,8 @@ class OneConnection:
 
     async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         """As the connection's."""
-        return await self._connection.fetch(query, *arguments)
+        rows: list[asyncpg.Record] = await self._connection.fetch(query, *arguments)
+        return rows
 
     async def release(self, connection: asyncpg.Connection, *, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """It stays open."""
@@ -308,7 +311,7 @@ async def while_open(
         transaction = connection.transaction()
         await transaction.start()
         await first(Store(OneConnection(connection), settings, EMBEDDER.dimension))
-        waiting = asyncio.create_task(second(Store(pool, settings, EMBEDDER.dimension)))
+        waiting = asyncio.ensure_future(second(Store(pool, settings, EMBEDDER.dimension)))
         await until_blocked(other, blocked)
         await transaction.commit()
         return await waiting

@@ -79,8 +79,12 @@ def test_a_response_stored_while_its_source_is_deleted_is_not_kept(workspace: Wo
 def test_an_answer_is_kept_only_while_the_texts_are_those_it_was_asked_for(workspace: Workspace) -> None:
     put = "select pgrag.put_cached($1, $2, 'answer', 'm', 'r', 1, 1, 0, '{}', $3)"
     states = [workspace.one("select pgrag.corpus_state()")]
-    for change in (lambda: workspace.put(document("u", "one")), lambda: workspace.put(document("v", "two")),
-                   lambda: workspace.put(document("u", "three")), lambda: workspace.delete("v")):  # fmt: skip
+    for change in (
+        lambda: workspace.put(document("u", "one")),
+        lambda: workspace.put(document("v", "two")),
+        lambda: workspace.put(document("u", "three")),
+        lambda: workspace.delete("v"),
+    ):
         change()
         workspace.rows(put, CODE, f"late {len(states)}", states[-1])
         states.append(workspace.one("select pgrag.corpus_state()"))

@@ -73,8 +73,10 @@ def test_documents_of_one_call_keep_their_own_chunks_and_their_order(workspace: 
     workspace.put(document("b", "old"))
     stored = workspace.put(document("c", "third"), document("b", "second", "old"), document("a", "first", "x", "x"))
     assert [(s.uri, s.added, s.chunks, s.reused) for s in stored] == [
-        ("c", True, 1, 0), ("b", False, 2, 1), ("a", True, 3, 0),
-    ]  # fmt: skip
+        ("c", True, 1, 0),
+        ("b", False, 2, 1),
+        ("a", True, 3, 0),
+    ]
     bodies = {uri: [row[2] for row in chunk_rows(workspace, uri)] for uri in "abc"}
     assert bodies == {"a": ["first", "x", "x"], "b": ["second", "old"], "c": ["third"]}
     assert workspace.put() == []
@@ -339,15 +341,17 @@ def test_after_any_deletions_the_graph_is_that_of_the_rest(workspace: Workspace,
             f"d{n}",
             *(
                 "\n".join(
-                    [fact(*rng.sample(names, 2), f"says {rng.randrange(9)}", rng.choice([0.3, 0.7, 1, 2]), f"k{n}"),
-                     mention(rng.choice(names), rng.choice(["t", "u", ""]), f"words {rng.randrange(9)}")]
+                    [
+                        fact(*rng.sample(names, 2), f"says {rng.randrange(9)}", rng.choice([0.3, 0.7, 1, 2]), f"k{n}"),
+                        mention(rng.choice(names), rng.choice(["t", "u", ""]), f"words {rng.randrange(9)}"),
+                    ]
                 )
                 for _ in range(rng.randrange(1, 4))
             ),
             published_at=rng.choice([None, datetime(2020 + n, 1, 1, tzinfo=UTC)]),
         )
         for n in range(8)
-    ]  # fmt: skip
+    ]
     workspace.ingest(*docs)
     assert snapshot(workspace) == expected_graph(docs)
     while docs:

@@ -34,10 +34,14 @@ def corpus(seed: int, count: int = 30) -> list[NewDocument]:
 
     def chunk(n: int, i: int) -> str:
         lines = [
-            fact(*rng.sample(NAMES, 2), " ".join(rng.sample(VOCABULARY, 5)) + f" f{n}x{i}x{j}",
-                 round(rng.random() + 0.5, 3), ", ".join(rng.sample(VOCABULARY, 2)))
+            fact(
+                *rng.sample(NAMES, 2),
+                " ".join(rng.sample(VOCABULARY, 5)) + f" f{n}x{i}x{j}",
+                round(rng.random() + 0.5, 3),
+                ", ".join(rng.sample(VOCABULARY, 2)),
+            )
             for j in range(rng.randrange(0, 4))
-        ]  # fmt: skip
+        ]
         lines += [
             mention(
                 rng.choice([name, name.upper(), name.lower()]), rng.choice(["", "person", "place"]), f"{name} of d{n}"
@@ -178,8 +182,9 @@ def test_words_of_allowed_passages_score_as_in_the_whole_workspace(workspace: Wo
     rows = workspace.rows(
         "select body, score from pgrag.search_words($1, p_chunk => pgrag.scope_chunks($2, null)) s "
         "join pgrag.chunk c on c.id = s.chunk_id",
-        asked, json.dumps(SMALL),
-    )  # fmt: skip
+        asked,
+        json.dumps(SMALL),
+    )
     assert dict(rows) == {body: pytest.approx(score) for body, score in everywhere.items() if body in inside}
     assert rows
 
@@ -206,12 +211,16 @@ def kinds() -> list[tuple[dict[str, Any], Callable[[NewDocument], bool]]]:
         ({"any_label": ["red", "blue"]}, lambda d: bool({"red", "blue"} & set(d.labels))),
         ({"published_from": since.isoformat()}, lambda d: d.published_at is not None and d.published_at >= since),
         ({"published_until": until.isoformat()}, lambda d: d.published_at is not None and d.published_at <= until),
-        ({"published_from": "2021-03-05", "published_until": "2022-02-05"},
-         lambda d: d.published_at is not None and since <= d.published_at <= until),
-        ({"labels": ["in"], "uri": "b/*", "metadata": {"team": "y"}, "published_from": "2020-01-01"},
-         lambda d: "in" in d.labels and d.uri[0] == "b" and d.metadata["team"] == "y" and d.published_at is not None),
+        (
+            {"published_from": "2021-03-05", "published_until": "2022-02-05"},
+            lambda d: d.published_at is not None and since <= d.published_at <= until,
+        ),
+        (
+            {"labels": ["in"], "uri": "b/*", "metadata": {"team": "y"}, "published_from": "2020-01-01"},
+            lambda d: "in" in d.labels and d.uri[0] == "b" and d.metadata["team"] == "y" and d.published_at is not None,
+        ),
         ({"labels": None, "uri": None}, lambda d: True),
-    ]  # fmt: skip
+    ]
 
 
 def test_every_condition_alone_and_together(workspace: Workspace) -> None:
@@ -311,9 +320,11 @@ def test_no_word_of_another_document_is_told(workspace: Workspace) -> None:
 def test_descriptions_are_dated_fragments_oldest_first_without_summaries(workspace: Workspace) -> None:
     def note(n: int, year: int, **more: Any) -> NewDocument:
         return document(
-            f"d{n}", fact("Ada", "Bo", f"they met {n}", n) + "\n" + mention("Ada", "person" if n else "", f"told {n}"),
-            published_at=datetime(year, 5, 1, tzinfo=UTC), **more,
-        )  # fmt: skip
+            f"d{n}",
+            fact("Ada", "Bo", f"they met {n}", n) + "\n" + mention("Ada", "person" if n else "", f"told {n}"),
+            published_at=datetime(year, 5, 1, tzinfo=UTC),
+            **more,
+        )
 
     workspace.ingest(note(1, 2022, labels=["in"]), note(2, 2020, labels=["in"]), note(3, 2021), note(4, 2024))
     rows = filtered(workspace, SMALL, mode="local", keys=["ada"])
@@ -439,8 +450,9 @@ def insert_many(
         "insert into pgrag.document (uri, title, mime, sha256, settings_digest, labels, body, tokens) "
         "select 'd' || n, '', '', '', '', array(select key from jsonb_each_text($2::jsonb) where n % value::int = 0), "
         "'b', 1 from generate_series(0, $1::int - 1) n order by n",
-        count, json.dumps(dict(every)),
-    )  # fmt: skip
+        count,
+        json.dumps(dict(every)),
+    )
     workspace.rows(
         "insert into pgrag.chunk (document_id, ordinal, body, sha256, start_char, end_char, tokens) "
         "select id, 0, uri, uri, 0, 1, 1 from pgrag.document order by id"

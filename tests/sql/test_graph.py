@@ -156,7 +156,7 @@ def test_writers_in_different_orders_lose_nothing(workspace: Workspace) -> None:
             for n in range(6)
         ]
         for worker in range(3)
-    }  # fmt: skip
+    }
 
     def ingest(worker: int) -> Callable[[], int]:
         async def all_of_them(store: Store) -> int:

@@ -104,9 +104,12 @@ def many_links(plans: Sequence[Plan]) -> set[tuple[str, str, float]]:
 
 def vector_channels(mode: str, ranking: str) -> set[str]:
     channels = {
-        "local": {"entity"}, "global": {"relation"}, "hybrid": {"entity", "relation"},
-        "mix": {"entity", "relation", "chunk"}, "naive": {"chunk"},
-    }[mode]  # fmt: skip
+        "local": {"entity"},
+        "global": {"relation"},
+        "hybrid": {"entity", "relation"},
+        "mix": {"entity", "relation", "chunk"},
+        "naive": {"chunk"},
+    }[mode]
     return channels | ({"chunk", "fact"} if ranking == "pagerank" and mode != "naive" else set())
 
 

@@ -244,11 +244,17 @@ def test_progress_of_documents_counts_their_chunks_and_the_graph_of_all(workspac
     workspace.work([first.id])
     graph = {"entities": 2, "relations": 1, "facts": 1, "stale": 3}
     for documents, there, chunks, done in (
-        ([first.id], 1, 2, 2), ([second.id], 1, 1, 0), ([second.id, first.id], 2, 3, 2), ([], 0, 0, 0),
-    ):  # fmt: skip
+        ([first.id], 1, 2, 2),
+        ([second.id], 1, 1, 0),
+        ([second.id, first.id], 2, 3, 2),
+        ([], 0, 0, 0),
+    ):
         assert workspace.do(workspace.store.progress(documents)) == graph | {
-            "documents": there, "chunks_total": chunks, "chunks_done": done, "chunks_failed": 0,
-        }  # fmt: skip
+            "documents": there,
+            "chunks_total": chunks,
+            "chunks_done": done,
+            "chunks_failed": 0,
+        }
 
 
 # ---------------------------------------------------------------- equal texts

@@ -181,8 +181,10 @@ def test_words_within_a_budget_score_by_bm25(
     rows = small.rows(
         "select chunk_id, score, part from pgrag.search_words($1, 1000, $2, $3) "
         "with ordinality as s (chunk_id, score, part, n) order by n",
-        [word for word, _ in placed], budget, [bit for _, bit in placed],
-    )  # fmt: skip
+        [word for word, _ in placed],
+        budget,
+        [bit for _, bit in placed],
+    )
     found = [i for i, *_ in rows]
     counted = {c.id: c.words for c in graph.chunks.values()}
     kinds = candidates(counted, words, budget)

@@ -80,9 +80,7 @@ def test_a_description_tells_the_newest_and_longest_oldest_first(workspace: Work
         document("undated", mention("A", "", "short"), mention("A", "", "rather longer"), mention("A", "", "short")),
         document("old", mention("A", "", "was small"), mention("A", "", "now big"), published_at=year(1999)),
     )
-    assert description(workspace, "A") == (
-        "rather longer\nshort\n(1999-01-01) was small\n(2024-01-01) now big"
-    )  # fmt: skip
+    assert description(workspace, "A") == ("rather longer\nshort\n(1999-01-01) was small\n(2024-01-01) now big")
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,12 @@ def test_similar_names_are_seeds_where_no_exact_name_is_known(world: Workspace) 
 
 def test_channels_of_an_entity_add_up(world: Workspace) -> None:
     rows = world.retrieve(
-        mode="hybrid", keys=["berlin"], similar=["alpha moters"], threshold=0.5,
+        mode="hybrid",
+        keys=["berlin"],
+        similar=["alpha moters"],
+        threshold=0.5,
         **vectors("x", "Berlin Alpha Motors", "Berlin lies on the Spree"),
-    )  # fmt: skip
+    )
     assert set(entities(rows)["Berlin"].split("+")) == {"name", "vector", "relation", "hop"}
     assert set(entities(rows)["Alpha Motors"].split("+")) == {"vector", "similar name", "hop"}
     assert relations(rows)["Berlin-Spree"] == "hop+vector"
@@ -389,8 +392,9 @@ def test_passages_by_pagerank_are_in_its_order_then_the_rest(world: Workspace) -
     ranked = world.rows(
         "select uri, score from pgrag.rank_chunks($1, $2) with ordinality r (id, score, walked, near, n) "
         "join pgrag.chunk c using (id) join pgrag.document d on d.id = c.document_id order by n",
-        half("Alpha Motors"), ["alpha", "motors"],
-    )  # fmt: skip
+        half("Alpha Motors"),
+        ["alpha", "motors"],
+    )
     assert list(chunks(rows)) == [uri for uri, _ in ranked]
     assert [row["score"] for row in layer(rows, "chunk")] == pytest.approx([score for _, score in ranked])
     assert all("pagerank" in why for why in chunks(rows).values())
@@ -524,8 +528,10 @@ def ranked(
     rows = workspace.rows(
         f"select body, score, walked, near from pgrag.rank_chunks($1, $2{arguments}) "  # noqa: S608 - names of ours
         "with ordinality r (id, score, walked, near, n) join pgrag.chunk c using (id) order by n",
-        half(question), asked, *options.values(),
-    )  # fmt: skip
+        half(question),
+        asked,
+        *options.values(),
+    )
     return {body: (score, walked, near) for body, score, walked, near in rows}
 
 

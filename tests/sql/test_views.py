@@ -67,8 +67,11 @@ def test_entities_and_relations(filled: Workspace) -> None:
 def test_sources_lead_from_a_fact_to_the_characters_of_its_document(filled: Workspace) -> None:
     [row] = records(filled, "sources", "fact_id")
     assert (row["fact"], row["entities"], row["uri"], row["title"]) == (
-        "Zoe runs Acme — 東京 🏯", ["Zoe", "Acme"], "good", "Good",
-    )  # fmt: skip
+        "Zoe runs Acme — 東京 🏯",
+        ["Zoe", "Acme"],
+        "good",
+        "Good",
+    )
     assert (row["keywords"], row["strength"], row["ordinal"], row["headings"], row["page"]) == (
         ["work"],
         2,

@@ -75,9 +75,12 @@ class LocalModel:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _SERVE, str(model_file()), str(self.context), self._kind],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
             start_new_session=True,  # the terminal's Ctrl-C is for the tests
-        )  # fmt: skip
+        )
         try:
             self._address = self._ready(self._process)
         except BaseException:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.sql import SQL, Identifier
+from pydantic import SecretStr
 
 from pgrag import PgRAG, Settings
 from pgrag.errors import PgragError
@@ -63,7 +64,7 @@ def open_rag(
 ) -> PgRAG:
     """A PgRAG over the small models; `settings` by name."""
     return PgRAG(
-        settings=Settings(dsn=dsn, **settings),
+        settings=Settings(dsn=SecretStr(dsn), **settings),
         embedder=embedder or WordEmbedder(),
         extractor=extracts or extractor(),
         keyword_extractor=keywords or FixedKeywords(),

@@ -40,9 +40,13 @@ RELATION = RetrievedRelation(1, 1, "Alder", "Birch", ("knows",), "They met.", 2.
 
 def retrieval(*, entities: bool = True, relations: bool = True, chunks: int = 2) -> Retrieval:
     return Retrieval(
-        "Who?", Mode.MIX, Keywords(), (ENTITY,) * entities, (RELATION,) * relations,
+        "Who?",
+        Mode.MIX,
+        Keywords(),
+        (ENTITY,) * entities,
+        (RELATION,) * relations,
         tuple(chunk(n) for n in range(1, chunks + 1)),
-    )  # fmt: skip
+    )
 
 
 def test_three_layers_in_their_order() -> None:

@@ -35,7 +35,7 @@ def test_evidence_is_spelled_as_in_the_passage() -> None:
     verbatim = "The “Brindlewake” ran aground\noff Tessaly Point — in 2017."
     assert draft == Draft(
         "Where did the Brindlewake run aground?", ("Tessaly Point",), (Gold("a.md", 3, verbatim),), ""
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("number", [1, 3, 0, 99, -1, "2", "two", None, 2.0, [2]])
@@ -84,8 +84,11 @@ def test_answers_of_every_form(text: str) -> None:
         ("single_fact", answer(answers=[" "]), "question without an answer"),
         ("single_fact", answer(answers=None), "question without an answer"),
         ("single_fact", answer(evidence=[]), "evidence of too few passages"),
-        ("single_fact", answer(evidence=[{"passage": 2, "text": "The Board fined nobody at all."}]),
-         "evidence that no passage holds"),
+        (
+            "single_fact",
+            answer(evidence=[{"passage": 2, "text": "The Board fined nobody at all."}]),
+            "evidence that no passage holds",
+        ),
         ("single_fact", answer(evidence=[FINE, {"passage": 2, "text": "Board"}]), "evidence that is no sentence"),
         ("single_fact", answer(evidence=[{"passage": 2, "text": "x" * 100_000}]), "evidence that is no sentence"),
         ("multi_hop", answer(evidence=[FINE]), "evidence of too few passages"),
@@ -100,7 +103,7 @@ def test_answers_of_every_form(text: str) -> None:
         ("null", answer("", [], []), "no question of the kind in the passages"),
         ("single_fact", answer("What is the effect of the textile fine on Port Board documents?"), ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(kind: str, text: str, problem: str) -> None:
     assert read_draft(text, Kind(kind), ALL).problem == problem
 
@@ -121,8 +124,9 @@ def test_chinese_questions(question: str, problem: str) -> None:
     passage = DrawnChunk(1, "c", 0, (), "2019年3月，砚川重工收购了青崖轴承６０％的股份。")
     draft = read_draft(
         answer(question, ["60%"], [{"passage": 1, "text": "砚川重工收购了青崖轴承60%的股份。"}]),
-        Kind.SINGLE_FACT, (passage,),
-    )  # fmt: skip
+        Kind.SINGLE_FACT,
+        (passage,),
+    )
     assert draft.problem == problem
     assert draft.gold == (Gold("c", 0, "砚川重工收购了青崖轴承６０％的股份。"),)
 

@@ -23,12 +23,16 @@ def report(
     questions = tuple(Question(str(n), "?", kind=kind) for n in range(asked))
     outcomes = tuple(
         Outcome(
-            str(n), variant, recall={5: values[n]}, ndcg=(ndcg or {}).get(variant), context_tokens=1000,
+            str(n),
+            variant,
+            recall={5: values[n]},
+            ndcg=(ndcg or {}).get(variant),
+            context_tokens=1000,
             seconds={"search": 0.02},
         )
         for n in range(asked)
         for variant, values in recalls.items()
-    )  # fmt: skip
+    )
     baseline = next(iter(recalls))
     rows = metrics.summarise(outcomes, questions, baseline, (5,))
     return EvaluationReport("set", "now", {}, questions, baseline, (5,), rows, outcomes)
@@ -134,8 +138,9 @@ def test_answers_are_concluded_apart_from_passages() -> None:
 
 def test_questions_that_failed_cannot_turn_the_sign() -> None:
     outcomes = [Outcome(str(n), "naive", recall={5: 0.2 if n < 8 else 0.0}) for n in range(20)]
-    outcomes += [Outcome(str(n), "mix", recall={5: 0.1}) if n < 8 else Outcome(str(n), "mix", error="no")
-                 for n in range(20)]  # fmt: skip
+    outcomes += [
+        Outcome(str(n), "mix", recall={5: 0.1}) if n < 8 else Outcome(str(n), "mix", error="no") for n in range(20)
+    ]
     questions = tuple(Question(str(n), "?") for n in range(20))
     rows = metrics.summarise(outcomes, questions, "naive", (5,))
     [one] = conclusions(EvaluationReport("set", "now", {}, questions, "naive", (5,), rows, tuple(outcomes)))

@@ -120,8 +120,11 @@ def test_json_lines_with_missing_evidence_and_a_pool(tmp_path: Path) -> None:
     )
     whole = load_layout(tmp_path)
     assert [(q.id, q.gold) for q in whole.questions] == [
-        ("1", (Gold("a"),)), ("2", (Gold("b"),)), ("4", ()), ("5", ()),
-    ]  # fmt: skip
+        ("1", (Gold("a"),)),
+        ("2", (Gold("b"),)),
+        ("4", ()),
+        ("5", ()),
+    ]
     assert whole.questions[0].answers == ("rye",)
     assert whole.warnings == (
         "1 question left out: missing_evidence",
@@ -161,18 +164,23 @@ def test_paragraphs_are_matched_by_title_and_text(tmp_path: Path) -> None:
         {"title": "Ostrand", "paragraph_text": MILL, "is_supporting": False},
     ]
     found = hippo(
-        tmp_path, corpus,
+        tmp_path,
+        corpus,
         {
-            "id": "2hop__1", "question": "Which?", "answer": "hinges", "answer_aliases": ["a hinge"],
+            "id": "2hop__1",
+            "question": "Which?",
+            "answer": "hinges",
+            "answer_aliases": ["a hinge"],
             "paragraphs": paragraphs,
         },
         {"id": "u", "question": "Unknown?", "answer": "no", "answerable": False, "paragraphs": paragraphs},
         {"id": "x", "question": "Lost?", "answer": "x", "paragraphs": [{"title": "Ostrand", "text": "Other."}]},
-    )  # fmt: skip
+    )
     assert [(d.uri, d.title, d.body) for d in found.documents] == [
-        ("trades-00000", "Ostrand", MILL), ("trades-00001", "Ostrand", FORGE),
+        ("trades-00000", "Ostrand", MILL),
+        ("trades-00001", "Ostrand", FORGE),
         ("trades-00002", "Rye", "Rye is a grain."),
-    ]  # fmt: skip
+    ]
     assert found.questions == (
         Question("2hop__1", "Which?", (Gold("trades-00001"), Gold("trades-00002")), ("hinges", "a hinge")),
         Question("u", "Unknown?", (), ("no",), "null"),
@@ -222,7 +230,7 @@ def test_one_of_several_sets_is_named(tmp_path: Path) -> None:
         (CORPUS, {"question": "?", "paragraphs": {}}, '"paragraphs" is no list'),
         (CORPUS, {"question": "?", "supporting_facts": [["Mill", 0]]}, '"context" is no list'),
     ],
-)  # fmt: skip
+)
 def test_wrong_files_are_named(tmp_path: Path, corpus: Any, row: Any, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         hippo(tmp_path, corpus, row)

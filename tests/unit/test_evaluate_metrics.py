@@ -64,9 +64,12 @@ def test_metrics_are_shares_that_no_order_of_gold_changes(ranks: list[int | None
     shuffled = list(ranks)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     for measure in (
-        lambda m: metrics.recall(m, k), lambda m: metrics.all_gold(m, k), metrics.reciprocal_rank, metrics.ndcg,
+        lambda m: metrics.recall(m, k),
+        lambda m: metrics.all_gold(m, k),
+        metrics.reciprocal_rank,
+        metrics.ndcg,
         metrics.context_precision,
-    ):  # fmt: skip
+    ):
         value = measure(found(*ranks))
         assert 0 <= value <= 1 + 1e-12
         assert value == pytest.approx(measure(found(*shuffled)))
@@ -188,8 +191,11 @@ def test_columns_are_estimated_as_each_by_itself() -> None:
     for found, column in zip(metrics.estimates(columns), columns, strict=True):
         alone = metrics.bootstrap(column)
         assert (found.n, found.mean, found.low, found.high) == (
-            alone.n, pytest.approx(alone.mean), pytest.approx(alone.low), pytest.approx(alone.high),
-        )  # fmt: skip
+            alone.n,
+            pytest.approx(alone.mean),
+            pytest.approx(alone.low),
+            pytest.approx(alone.high),
+        )
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=20))
@@ -226,11 +232,15 @@ def outcome(question: str, variant: str, recall: float | None = None, **more: ob
 
 def test_rows_by_variant_and_kind_with_paired_differences() -> None:
     outcomes = [
-        outcome("1", "naive", 0.0, seconds={"search": 0.5, "answer": 1.0}), outcome("1", "mix", 0.5),
-        outcome("2", "naive", 0.5), outcome("2", "mix", 1.0),
-        outcome("3", "naive", exact_match=0.0), outcome("3", "mix", exact_match=1.0),
-        outcome("4", "naive", 1.0), outcome("4", "mix", error="it broke", cost=None),
-    ]  # fmt: skip
+        outcome("1", "naive", 0.0, seconds={"search": 0.5, "answer": 1.0}),
+        outcome("1", "mix", 0.5),
+        outcome("2", "naive", 0.5),
+        outcome("2", "mix", 1.0),
+        outcome("3", "naive", exact_match=0.0),
+        outcome("3", "mix", exact_match=1.0),
+        outcome("4", "naive", 1.0),
+        outcome("4", "mix", error="it broke", cost=None),
+    ]
     rows = metrics.summarise(outcomes, QUESTIONS, "naive", (5,))
     assert [(row.kind, row.variant, row.questions, row.errors) for row in rows] == [
         ("", "naive", 4, 0), ("", "mix", 4, 1), ("multi_hop", "naive", 2, 0), ("multi_hop", "mix", 2, 0),

@@ -60,7 +60,7 @@ def test_ids_are_those_given_or_the_number_of_the_line(tmp_path: Path) -> None:
         ({"evidence": "It is so.", "gold_ids": []}, ()),
         ({"evidence": "It is so.", "gold_ids": None}, (Gold(text="It is so."),)),
     ],
-)  # fmt: skip
+)
 def test_every_form_of_gold(tmp_path: Path, fields: dict[str, Any], gold: tuple[Gold, ...]) -> None:
     assert gold_of(tmp_path, **fields) == gold
 

@@ -191,11 +191,14 @@ def test_a_scale_puts_values_on_pixels_and_keeps_them_in() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [
-        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (-0.11, 0.11, [-0.1, -0.05, 0, 0.05, 0.1]),
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (-0.11, 0.11, [-0.1, -0.05, 0, 0.05, 0.1]),
         (0, 0.0038, [0, 0.001, 0.002, 0.003]),
-        (2, 10, [2, 4, 6, 8, 10]), (0.93, 0.97, [0.93, 0.94, 0.95, 0.96, 0.97]), (4, 4, [4]),
+        (2, 10, [2, 4, 6, 8, 10]),
+        (0.93, 0.97, [0.93, 0.94, 0.95, 0.96, 0.97]),
+        (4, 4, [4]),
     ],
-)  # fmt: skip
+)
 def test_ticks_are_round_and_few(low: float, high: float, ticks: list[float]) -> None:
     assert Scale(low, high, 0, 100).ticks() == pytest.approx(ticks)
 
@@ -280,8 +283,11 @@ def grid_y(plot: ElementTree.Element, label: str) -> float:
 def test_the_page_shows_plots_tables_questions_settings_and_warnings() -> None:
     root = parsed(report())
     assert [caption.text for caption in root.findall(".//h:figcaption", NAMESPACES)] == [
-        "Recall at k", "recall@5 by kind of question", "Gain over naive in recall@5", "Time against recall",
-    ]  # fmt: skip
+        "Recall at k",
+        "recall@5 by kind of question",
+        "Gain over naive in recall@5",
+        "Time against recall",
+    ]
     assert len(root.findall(".//s:svg", NAMESPACES)) == 4
     text = words(root)
     assert "3 questions, 2 variants, 2026-01-02T03:04:05+00:00" in text
@@ -316,8 +322,10 @@ def test_questions_stand_with_what_was_needed_and_found_the_worst_first() -> Non
     assert found[1] == ["naive", "1.000", "file:///srv/docs/lamp.md:3", "Ingrid. (EM 1.000, F1 .500)"]
     needed, _ = (table(one) for one in shown[0].findall(".//h:table", NAMESPACES))
     assert needed == [
-        ["needed, found at rank", "naive", "mix"], ["“王小明在上海工作”", "not found", "7"], ["b.md", "not found", "1"],
-    ]  # fmt: skip
+        ["needed, found at rank", "naive", "mix"],
+        ["“王小明在上海工作”", "not found", "7"],
+        ["b.md", "not found", "1"],
+    ]
 
 
 def test_what_was_needed_is_bold_however_gold_names_it() -> None:
@@ -335,7 +343,11 @@ def test_what_was_needed_is_bold_however_gold_names_it() -> None:
 
 def test_hostile_text_stays_text() -> None:
     everywhere = report(
-        name=HOSTILE, baseline=HOSTILE, created_at=HOSTILE, settings={HOSTILE: HOSTILE}, warnings=(HOSTILE,),
+        name=HOSTILE,
+        baseline=HOSTILE,
+        created_at=HOSTILE,
+        settings={HOSTILE: HOSTILE},
+        warnings=(HOSTILE,),
         questions=(Question(HOSTILE, HOSTILE, (Gold(HOSTILE, 0, HOSTILE),), (HOSTILE,), HOSTILE),),
         rows=(row(HOSTILE, HOSTILE, 0.5, estimate(0.1), **{HOSTILE: estimate(0.5)}), row(HOSTILE, "", 0.5)),
         outcomes=(
@@ -343,7 +355,7 @@ def test_hostile_text_stays_text() -> None:
             Outcome(HOSTILE, HOSTILE, error=HOSTILE),
         ),
         verdicts=(Verdict(HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, 0.5, 0.5, 0.0),),
-    )  # fmt: skip
+    )
     root = parsed(everywhere)
     harmless = re.compile(
         "html|head|meta|title|style|body|h[1-3]|p|div|span|small|strong|ul|ol|li|table|caption|thead|tbody|tr|th|td|"

@@ -16,8 +16,11 @@ def test_conditions_are_those_that_were_given() -> None:
     assert Filter().conditions() == {}
     assert Filter(metadata={}, labels=[]).conditions() == {}
     assert Filter(labels="a", uri="docs/*", documents=("x",), any_label={"b"}).conditions() == {
-        "labels": ["a"], "uri": ["docs/*"], "documents": ["x"], "any_label": ["b"],
-    }  # fmt: skip
+        "labels": ["a"],
+        "uri": ["docs/*"],
+        "documents": ["x"],
+        "any_label": ["b"],
+    }
     assert Filter(metadata={"a": {"b": (1, True, None)}}).conditions() == {"metadata": {"a": {"b": [1, True, None]}}}
 
 

@@ -117,7 +117,7 @@ def test_items_of_a_list_keep_their_commas_and_lists_have_an_end() -> None:
         ("Summary judgments are rare.\nSummary\nis a word.", "Summary judgments are rare.\nSummary\nis a word."),
         ('"Owl" and "Fox" are ships.', '"Owl" and "Fox" are ships.'),
     ],
-)  # fmt: skip
+)
 def test_a_summary_is_only_its_text(answer: str, summary: str) -> None:
     assert clean_summary(answer) == summary
 

@@ -13,7 +13,10 @@ from pgrag.text.masking import mask
         ("cannot reach postgresql://ann:hunter2@db:5432/x", "cannot reach postgresql://ann:***@db:5432/x"),
         ("postgresql://ann:a/b@c:d@db/x", "postgresql://ann:***@db/x"),
         ("postgresql://ann@db/x, postgres://ann@db/x", "postgresql://ann@db/x, postgres://ann@db/x"),
-        ("postgresql://db/x?user=ann&password=hunter2&sslmode=require", "postgresql://db/x?user=ann&password=***&sslmode=require"),
+        (
+            "postgresql://db/x?user=ann&password=hunter2&sslmode=require",
+            "postgresql://db/x?user=ann&password=***&sslmode=require",
+        ),
         ("host=db password='hunter 2' user=ann", "host=db password=*** user=ann"),
         ('{"api_key": "abc def", "model": "m"}', '{"api_key": ***, "model": "m"}'),
         ("Authorization: Bearer abc.def-123", "Authorization: Bearer ***"),
@@ -30,7 +33,7 @@ from pgrag.text.masking import mask
         ("see https://example.com/a:b and mail me@example.com", "see https://example.com/a:b and mail me@example.com"),
         ("pk_document, key_passages, hf_tokenizer", "pk_document, key_passages, hf_tokenizer"),
     ],
-)  # fmt: skip
+)
 def test_what_looks_like_a_secret_is_hidden_and_nothing_else(text: str, masked: str) -> None:
     assert mask(text) == masked
 

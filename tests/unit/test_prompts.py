@@ -107,9 +107,7 @@ def test_examples_of_the_evaluation_fit_their_schemas_and_are_read(language: Lan
         validate(value, schema("draft"))
         shown = [DrawnChunk(n, str(n), 0, (), item["text"]) for n, item in enumerate(value["evidence"], 1)]
         draft = read_draft(json.dumps(value), kind, shown or [DrawnChunk(1, "1", 0, (), value["question"])])
-        assert draft == Draft(
-            value["question"], tuple(value["answers"]), tuple(Gold(p.uri, 0, p.body) for p in shown)
-        )  # fmt: skip
+        assert draft == Draft(value["question"], tuple(value["answers"]), tuple(Gold(p.uri, 0, p.body) for p in shown))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -36,8 +36,10 @@ _JSON_BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HAN = re.compile(f"[{HAN}]")
 _KANA_HANGUL = re.compile(f"[{KANA}{HANGUL}]")
 _SPACED_WORD = re.compile(r"[^\W\d_\u2e80-\U0003ffff]{2,}")
-_OWN_LANGUAGE = {"passage": {"en": "the language of the passage", "zh": "文本的语言"},
-                 "notes": {"en": "the language of the notes", "zh": "笔记的语言"}}  # fmt: skip
+_OWN_LANGUAGE = {
+    "passage": {"en": "the language of the passage", "zh": "文本的语言"},
+    "notes": {"en": "the language of the notes", "zh": "笔记的语言"},
+}
 _DRAFT_PARTS: dict[Language, tuple[str, str]] = {
     "en": ("All of them speak of this:", "These questions were asked before; ask for something else:"),
     "zh": ("这些段落都谈到：", "以下问题已经问过，请问别的内容："),
