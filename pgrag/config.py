@@ -23,6 +23,11 @@ SEARCH, BUDGET = "Search", "Context"  # panels of options on the command line
 WORKSPACE_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 
 
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """A field of Settings."""
+    return Field(default=default, description=description, **limits)
+
+
 def search_option(
     default: Any,
     description: str,
@@ -40,7 +45,7 @@ def search_option(
     if choices:
         limits["pattern"] = f"^({'|'.join(choices)})$"
     extra: Any = {"metavar": metavar, "panel": panel, "parameter": parameter, "choices": list(choices)}
-    return Field(default, description=description, json_schema_extra=extra, **limits)
+    return setting(default, description, json_schema_extra=extra, **limits)
 
 
 class SearchOptions(BaseModel):
@@ -84,110 +89,70 @@ class SearchOptions(BaseModel):
 class Settings(SearchOptions):
     """Every setting of pgrag, with its unit and default. See `load_settings`."""
 
-    dsn: SecretStr | None = Field(default=None, description="PostgreSQL to use; none: the embedded server")
-    workspace: str = Field(
-        default="default", pattern=WORKSPACE_PATTERN, description="name of the workspace (one schema each)"
-    )
+    dsn: SecretStr | None = setting(None, "PostgreSQL to use; none: the embedded server")
+    workspace: str = setting("default", "name of the workspace (one schema each)", pattern=WORKSPACE_PATTERN)
     home: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("pgrag", appauthor=False)),
         description="directory of the embedded server",
     )
-    prepared_statements: bool = Field(default=True, description="false behind a pooler that cannot keep them")
-    pool_size: int = Field(default=8, ge=1, le=1000, description="database connections at most")
-    statement_timeout: float = Field(default=60.0, gt=0, description="seconds a search statement may take")
+    prepared_statements: bool = setting(True, "false behind a pooler that cannot keep them")
+    pool_size: int = setting(8, "database connections at most", ge=1, le=1000)
+    statement_timeout: float = setting(60.0, "seconds a search statement may take", gt=0)
 
-    llm_model: str | None = Field(default=None, description="LiteLLM model for extraction, keywords and answers")
-    extraction_model: str | None = Field(
-        default=None, description="model for extraction and summaries; none: llm_model"
+    llm_model: str | None = setting(None, "LiteLLM model for extraction, keywords and answers")
+    extraction_model: str | None = setting(None, "model for extraction and summaries; none: llm_model")
+    keyword_model: str | None = setting(None, "model for a question's keywords; none: llm_model")
+    answer_model: str | None = setting(None, "model for answers; none: llm_model")
+    evaluate_model: str | None = setting(None, "model that judges answers and drafts questions; none: llm_model")
+    llm_api_base: str | None = setting(None, "URL of the server of these models; none: the provider's own")
+    llm_api_key: SecretStr | None = setting(None, "their key; none: the provider's own variable")
+    llm_concurrency: int = setting(4, "requests to these models at a time", ge=1, le=1000)
+    llm_timeout: float = setting(180.0, "seconds an answer, or a stream's next piece, may take", gt=0)
+    llm_retries: int = setting(5, "repetitions of a request that may yet succeed", ge=0, le=100)
+    gleaning: int = setting(1, "times a model is asked what it left out of a chunk", ge=0, le=5)
+    entity_types: tuple[str, ...] = setting(ENTITY_TYPES, "types of entities to look for", min_length=1)
+    output_language: str | None = setting(None, "language of descriptions; none: that of the text")
+    summary_fragments: int = setting(8, "fragments from which on an LLM summarises a description", ge=2)
+    summary_above_tokens: int = setting(1200, "tokens from which on an LLM summarises a description", ge=1)
+    summary_tokens: int = setting(600, "tokens of a summary at most", ge=16)
+    summary_context_tokens: int = setting(12_000, "tokens summarised in one call at most", ge=256)
+    max_output_tokens: int | None = setting(None, "tokens of an answer at most; none: the model's own", ge=1)
+    temperature: float = setting(0.0, "sampling temperature; left out where a model refuses it", ge=0, le=2)
+    max_cost: float | None = setting(None, "US dollars a run may spend on models; none: no limit", ge=0)
+    embedding_model: str | None = setting(None, "LiteLLM embedding model; none: the keyless one")
+    embedding_dimension: int | None = setting(
+        None, "length of its vectors, asked of models that can shorten them; none: its own", ge=1, le=4000
     )
-    keyword_model: str | None = Field(default=None, description="model for a question's keywords; none: llm_model")
-    answer_model: str | None = Field(default=None, description="model for answers; none: llm_model")
-    evaluate_model: str | None = Field(
-        default=None, description="model that judges answers and drafts questions; none: llm_model"
-    )
-    llm_api_base: str | None = Field(
-        default=None, description="URL of the server of these models; none: the provider's own"
-    )
-    llm_api_key: SecretStr | None = Field(default=None, description="their key; none: the provider's own variable")
-    llm_concurrency: int = Field(default=4, ge=1, le=1000, description="requests to these models at a time")
-    llm_timeout: float = Field(default=180.0, gt=0, description="seconds an answer, or a stream's next piece, may take")
-    llm_retries: int = Field(default=5, ge=0, le=100, description="repetitions of a request that may yet succeed")
-    gleaning: int = Field(default=1, ge=0, le=5, description="times a model is asked what it left out of a chunk")
-    entity_types: tuple[str, ...] = Field(
-        default=ENTITY_TYPES, min_length=1, description="types of entities to look for"
-    )
-    output_language: str | None = Field(default=None, description="language of descriptions; none: that of the text")
-    summary_fragments: int = Field(
-        default=8, ge=2, description="fragments from which on an LLM summarises a description"
-    )
-    summary_above_tokens: int = Field(
-        default=1200, ge=1, description="tokens from which on an LLM summarises a description"
-    )
-    summary_tokens: int = Field(default=600, ge=16, description="tokens of a summary at most")
-    summary_context_tokens: int = Field(default=12_000, ge=256, description="tokens summarised in one call at most")
-    max_output_tokens: int | None = Field(
-        default=None, ge=1, description="tokens of an answer at most; none: the model's own"
-    )
-    temperature: float = Field(
-        default=0.0, ge=0, le=2, description="sampling temperature; left out where a model refuses it"
-    )
-    max_cost: float | None = Field(
-        default=None, ge=0, description="US dollars a run may spend on models; none: no limit"
-    )
-    embedding_model: str | None = Field(default=None, description="LiteLLM embedding model; none: the keyless one")
-    embedding_dimension: int | None = Field(
-        default=None,
-        ge=1,
-        le=4000,
-        description="length of its vectors, asked of models that can shorten them; none: its own",
-    )
-    embedding_query_prefix: str = Field(
-        default="", description="text before each question, e.g. 'query: ' for E5 models"
-    )
-    embedding_passage_prefix: str = Field(
-        default="", description="text before each passage, e.g. 'passage: ' for E5 models"
-    )
-    embedding_api_base: str | None = Field(
-        default=None, description="URL of the embedding server; none: the provider's own"
-    )
-    embedding_api_key: SecretStr | None = Field(default=None, description="its key; none: the provider's own variable")
-    embedding_concurrency: int = Field(default=16, ge=1, le=1000, description="embedding requests at a time")
-    embedding_timeout: float = Field(default=60.0, gt=0, description="seconds an embedding request may take")
-    tokenizer: str = Field(default="o200k_base", description="tiktoken encoding that counts tokens")
+    embedding_query_prefix: str = setting("", "text before each question, e.g. 'query: ' for E5 models")
+    embedding_passage_prefix: str = setting("", "text before each passage, e.g. 'passage: ' for E5 models")
+    embedding_api_base: str | None = setting(None, "URL of the embedding server; none: the provider's own")
+    embedding_api_key: SecretStr | None = setting(None, "its key; none: the provider's own variable")
+    embedding_concurrency: int = setting(16, "embedding requests at a time", ge=1, le=1000)
+    embedding_timeout: float = setting(60.0, "seconds an embedding request may take", gt=0)
+    tokenizer: str = setting("o200k_base", "tiktoken encoding that counts tokens")
 
-    chunk_tokens: int = Field(default=1200, ge=16, le=100_000, description="tokens of a chunk at most")
-    chunk_overlap: int = Field(
-        default=None,
+    chunk_tokens: int = setting(1200, "tokens of a chunk at most", ge=16, le=100_000)
+    chunk_overlap: int = setting(
+        None,
+        "tokens a chunk repeats from the one before at most; none: 100, or half of small chunks",
         ge=0,
         validate_default=True,
-        description="tokens a chunk repeats from the one before at most; none: 100, or half of small chunks",
     )
-    split_by_character: str | None = Field(
-        default=None, min_length=1, description="text after which a chunk ends; none: no such"
+    split_by_character: str | None = setting(None, "text after which a chunk ends; none: no such", min_length=1)
+    split_by_character_only: bool = setting(False, "end chunks nowhere else: a longer part is an error")
+    embedding_batch: int = setting(32, "texts an embedding request", ge=1, le=2048)
+    claim_batch: int = setting(16, "chunks a worker takes at a time", ge=1, le=1000)
+    workers: int = setting(2, "chunk batches worked on at a time", ge=1, le=64)
+    lease_seconds: float = setting(300.0, "seconds after which a silent worker's chunks are free again", gt=0)
+    max_attempts: int = setting(5, "tries before a chunk counts as failed", ge=1)
+    description_fragments: int = setting(50, "fragments a description is composed of at most", ge=1, le=1000)
+    description_tokens: int | None = setting(
+        None, "tokens a description is composed of at most; none: 1200 with an LLM, else 300", ge=1, le=100_000
     )
-    split_by_character_only: bool = Field(
-        default=False, description="end chunks nowhere else: a longer part is an error"
-    )
-    embedding_batch: int = Field(default=32, ge=1, le=2048, description="texts an embedding request")
-    claim_batch: int = Field(default=16, ge=1, le=1000, description="chunks a worker takes at a time")
-    workers: int = Field(default=2, ge=1, le=64, description="chunk batches worked on at a time")
-    lease_seconds: float = Field(
-        default=300.0, gt=0, description="seconds after which a silent worker's chunks are free again"
-    )
-    max_attempts: int = Field(default=5, ge=1, description="tries before a chunk counts as failed")
-    description_fragments: int = Field(
-        default=50, ge=1, le=1000, description="fragments a description is composed of at most"
-    )
-    description_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000,
-        description="tokens a description is composed of at most; none: 1200 with an LLM, else 300",
-    )
-    refresh_chunks: int = Field(default=200, ge=1, description="chunks ingested before profiles are refreshed")
-    refresh_seconds: float = Field(default=60.0, gt=0, description="seconds of ingest before profiles are refreshed")
+    refresh_chunks: int = setting(200, "chunks ingested before profiles are refreshed", ge=1)
+    refresh_seconds: float = setting(60.0, "seconds of ingest before profiles are refreshed", gt=0)
 
-    cosine_threshold: float | None = Field(default=None, ge=-1, le=1, description="least cosine; none: the model's own")
+    cosine_threshold: float | None = setting(None, "least cosine; none: the model's own", ge=-1, le=1)
 
     @field_validator("chunk_overlap", mode="before")
     @classmethod
