@@ -41,9 +41,10 @@ from pgrag.database.connect import transaction
 from pgrag.database.extensions import ensure_extensions, extension_problems
 from pgrag.database.tables import Base, Meta
 from pgrag.database.trees import alembic_directory, catalog_query
-from pgrag.database.workspace import EmbedderIdentity, WorkspaceMeta, check_dimension, check_identity
+from pgrag.database.workspace import WorkspaceMeta, check_dimension, check_identity
 from pgrag.errors import ConfigError, MissingRightError, PgragError, WorkspaceError
 from pgrag.text.folding import FOLDING_VERSION
+from pgrag.types import EmbedderIdentity
 
 __all__ = [
     "Upgrade",

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from pgrag.config import Settings
 from pgrag.errors import DimensionError, WorkspaceError
 from pgrag.text.folding import FOLDING_VERSION
+from pgrag.types import EmbedderIdentity
 
 MAX_DIMENSION = 4000  # of an indexed halfvec
-
-
-class EmbedderIdentity(Protocol):
-    """The part of an Embedder that a workspace remembers."""
-
-    @property
-    def model(self) -> str:
-        """Name of the model."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-
-    @property
-    def prefixes(self) -> tuple[str, str]:
-        """(query prefix, passage prefix)."""
 
 
 @dataclass(frozen=True, slots=True)

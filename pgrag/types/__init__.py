@@ -166,8 +166,8 @@ class Keywords:
 # ---------------------------------------------------------------- the models' interfaces
 
 
-class Embedder(Protocol):
-    """Turns texts into unit vectors."""
+class EmbedderIdentity(Protocol):
+    """The part of an Embedder that a workspace remembers."""
 
     @property
     def model(self) -> str:
@@ -180,6 +180,10 @@ class Embedder(Protocol):
     @property
     def prefixes(self) -> tuple[str, str]:
         """(query prefix, passage prefix) that `embed` puts before a text; stored in the workspace."""
+
+
+class Embedder(EmbedderIdentity, Protocol):
+    """Turns texts into unit vectors."""
 
     @property
     def cosine_threshold(self) -> float:
