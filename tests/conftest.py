@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,9 @@ from tests.support.models import WordEmbedder  # noqa: E402
 TEMPLATE = "pgrag_template"
 WORDS_TEMPLATE = "pgrag_words_template"
 _numbers = itertools.count(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background; programs under test inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

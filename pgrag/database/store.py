@@ -34,6 +34,7 @@ from pgrag.database.rows import (
     StoredDocument,
 )
 from pgrag.database.trees import code_digest
+from pgrag.database.vectors import usable
 from pgrag.errors import DimensionError
 from pgrag.text.folding import clean, clean_json
 from pgrag.types import Chunk, DocumentInfo, Stats, UsageRow
@@ -357,13 +358,15 @@ class Store:
         return _json(value) if isinstance(value, dict) else value
 
     def _vectors(self, vectors: Vectors) -> list[HalfVector]:
-        """Rows to store, checked by `unit_vectors` before. Raises DimensionError if they do not fit the workspace."""
+        """Rows to store. Raises DimensionError if they are not of the workspace's length, or not usable."""
         if len(vectors) == 0:
             return []
         if vectors.ndim != 2 or vectors.shape[1] != self._dimension:
             raise DimensionError(
                 f"vectors of shape {vectors.shape} do not fit a workspace of {self._dimension} dimensions"
             )
+        if not usable(vectors).all():
+            raise DimensionError("the embedding model returned a zero or non-finite vector: nothing was stored")
         return [HalfVector(vector) for vector in vectors]
 
     async def _call(self, function: str, *arguments: Any, **named: Any) -> list[asyncpg.Record]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pgrag.database.vectors import usable
 from pgrag.errors import ModelError
 from pgrag.types import Embedder
 
@@ -34,10 +35,9 @@ def unit_vectors(model: str, given: Any, count: int, dimension: int, advice: str
         if vector.shape != (dimension,):
             size = f"a vector of {vector.size} numbers for text {i} where {dimension} were expected"
             raise ModelError(f"{model} returned {size}{advice.format(size=vector.size)}")
-        length = float(np.linalg.norm(vector))
-        if not 1e-6 < length < np.inf:
+        if not usable(vector):
             raise ModelError(f"{model} returned a zero or non-finite vector for text {i}")
-        vectors[i] = vector / length
+        vectors[i] = vector / np.linalg.norm(vector)
     return vectors
 
 
