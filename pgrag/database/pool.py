@@ -74,6 +74,14 @@ def connection_arguments(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
+# Whether the functions of a schema read its own tables: they keep the name that it had when they were made.
+AT_HOME = """
+    select starts_with(setting, 'search_path=' || quote_ident(n.nspname) || ',')
+    from pg_namespace n join pg_proc p on p.pronamespace = n.oid cross join unnest(p.proconfig) as setting
+    where n.nspname = $1 and p.proname = 'retrieve' and starts_with(setting, 'search_path=')
+"""
+
+
 @asynccontextmanager
 async def open_pool(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
     """A pool for `settings.dsn`. No session state is ever set, so nothing is reset when a connection goes back."""
@@ -153,7 +161,11 @@ async def read_workspace(pool: asyncpg.Pool, settings: Settings) -> WorkspaceMet
     schema = quoted(settings.schema_name)
     columns = ", ".join(f"m.{field.name}" for field in fields(WorkspaceMeta))
     try:
-        rows = await fetch(pool, f"select {columns}, {schema}.code_digest() as code from {schema}.meta m")
+        rows = await fetch(
+            pool,
+            f"select {columns}, {schema}.code_digest() as code, ({AT_HOME}) as at_home from {schema}.meta m",
+            [settings.schema_name],
+        )
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.UndefinedFunctionError) as error:
         raise WorkspaceError(
             f"there is no workspace {settings.workspace} in this database: run `pgrag init` or `pgrag ingest`"
@@ -163,10 +175,14 @@ async def read_workspace(pool: asyncpg.Pool, settings: Settings) -> WorkspaceMet
     if not rows:
         raise WorkspaceError(f"workspace {settings.workspace} is incomplete: run `pgrag init`")
     values = dict(rows[0])
-    code = values.pop("code")
+    code, at_home = values.pop("code"), values.pop("at_home")
     if code != code_digest():
         raise CodeTreeError(
             f"workspace {settings.workspace} runs the SQL code of another release of pgrag: run `pgrag db upgrade`"
+        )
+    if at_home is False:
+        raise CodeTreeError(
+            f"schema {settings.schema_name} was renamed and its functions read another one: run `pgrag db upgrade`"
         )
     return WorkspaceMeta(**values)
 

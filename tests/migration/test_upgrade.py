@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import func, select, text
 
-from pgrag import __version__
+from pgrag import Settings, __version__
 from pgrag.database.codetree import ids_by_kind, own_objects, set_search_path
 from pgrag.database.connect import transaction
 from pgrag.database.migrate import check, current, initialise, upgrade, upgrade_all, workspaces
+from pgrag.database.pool import open_pool, read_workspace
 from pgrag.database.trees import catalog_query, code_digest
 from pgrag.errors import CodeTreeError, DependentObjectsError, MissingRightError, PgragError, WorkspaceError
 from tests.migration.support import (
@@ -364,6 +366,21 @@ def test_a_renamed_schema_works_after_an_upgrade(made: str) -> None:
     assert workspaces(settings_for(made)) == ["moved"]
     with pytest.raises(WorkspaceError, match=r"no workspace default \(schema pgrag\).*`pgrag init`"):
         upgrade(settings_for(made))
+
+
+def test_a_renamed_schema_never_reads_the_one_that_took_its_name(made: str) -> None:
+    run(made, "alter schema pgrag rename to pgrag_moved")
+    initialise(settings_for(made), Identity())
+    moved = settings_for(made, "moved")
+
+    async def opened(settings: Settings) -> str:
+        async with open_pool(settings) as pool:
+            return (await read_workspace(pool, settings)).embedding_model
+
+    with pytest.raises(CodeTreeError, match=r"was renamed and its functions read another one: run `pgrag db upgrade`"):
+        asyncio.run(opened(moved))
+    assert upgrade(moved) == [f"revision {head()}", "SQL code created"]
+    assert asyncio.run(opened(moved)) == asyncio.run(opened(settings_for(made)))
 
 
 def test_workspaces_are_only_ours(made: str) -> None:
