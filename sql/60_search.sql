@@ -157,25 +157,29 @@ comment on function search_breadth(text[]) is
     'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): 100 up to 50,000 vectors, 1.8 '
     'times as many with every ten-fold';
 
--- begin_scan, end_scan: around a scan of vectors, which keeps p_least candidates at least
+-- begin_scan, end_scan: around a scan of vectors, which keeps p_least candidates at least. What was deleted lies dead in
+-- the index until a vacuum and is among the candidates: the scan goes on until there are as many living rows as it is
+-- asked for: hnsw.ef_search.
 create or replace function begin_scan(p_least integer, variadic p_table text[]) returns text[]
 language plpgsql stable
 set search_path from current
 as $f$
 begin
-    return change_settings('{hnsw.ef_search}',
-                           array[least(1000, greatest(p_least, search_breadth(variadic p_table)))::text]);
+    return change_settings('{hnsw.ef_search,hnsw.iterative_scan}',
+                           array[least(1000, greatest(p_least, search_breadth(variadic p_table)))::text,
+                                 'relaxed_order']);
 end $f$;
-comment on function begin_scan(integer, text[]) is 'Sets hnsw.ef_search for tables of vectors and returns what it was';
+comment on function begin_scan(integer, text[]) is
+    'Sets hnsw.ef_search and hnsw.iterative_scan for tables of vectors and returns what they were';
 
 create or replace function end_scan(p_before text[]) returns void
 language plpgsql stable
 set search_path from current
 as $f$
 begin
-    perform change_settings('{hnsw.ef_search}', p_before);
+    perform change_settings('{hnsw.ef_search,hnsw.iterative_scan}', p_before);
 end $f$;
-comment on function end_scan(text[]) is 'Sets hnsw.ef_search to what it was before begin_scan';
+comment on function end_scan(text[]) is 'Sets what begin_scan set to what it was before';
 
 -- contrast: do the best of these scores (best first) stand out from the rest? Of the best and the 20th and the 100th
 -- (or the last) of them the ratio of distances, over what it is where nothing stands out and scores fall off

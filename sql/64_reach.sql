@@ -24,8 +24,9 @@ begin
         v_before := begin_scan(2 * p_asked.top_k, 'entity_vector', 'relation_vector');
         return query
         select entity_id, row_number() over (order by cos desc, entity_id), cos, 'vector'
-        from (select entity_id, 1 - (embedding <=> p_asked.low) as cos from entity_vector
-              where p_asked.low is not null order by embedding <=> p_asked.low limit 500) near
+        from (select * from (select entity_id, 1 - (embedding <=> p_asked.low) as cos from entity_vector
+                             where p_asked.low is not null order by embedding <=> p_asked.low limit 500) near
+              limit current_setting('hnsw.ef_search')::integer) nearest
         where cos >= p_asked.threshold order by 2 limit p_asked.top_k;
         perform end_scan(v_before);
     else  -- the entities of the nearest facts, then, after all others, those of the nearest passages
@@ -108,8 +109,9 @@ begin
         return query
         select relation_id, r.source, r.target, near.n, cos, 'vector'
         from (select relation_id, cos, row_number() over (order by cos desc, relation_id) as n
-              from (select relation_id, 1 - (embedding <=> p_asked.high) as cos from relation_vector
-                    where p_asked.high is not null order by embedding <=> p_asked.high limit 500) v
+              from (select * from (select relation_id, 1 - (embedding <=> p_asked.high) as cos from relation_vector
+                                   where p_asked.high is not null order by embedding <=> p_asked.high limit 500) near
+                    limit current_setting('hnsw.ef_search')::integer) nearest
               where cos >= p_asked.threshold order by 3 limit p_asked.top_k) near
         join relation r on r.id = relation_id;
         perform end_scan(v_before);
@@ -196,8 +198,9 @@ begin
         v_before := begin_scan(p_breadth, 'chunk_vector');
         return query
         select chunk_id, cos
-        from (select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
-              where p_question is not null order by embedding <=> p_question limit 200) near
+        from (select * from (select chunk_id, 1 - (embedding <=> p_question) as cos from chunk_vector
+                             where p_question is not null order by embedding <=> p_question limit 200) near
+              limit current_setting('hnsw.ef_search')::integer) nearest
         order by cos desc, chunk_id limit p_most;
         perform end_scan(v_before);
     else
