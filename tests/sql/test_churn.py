@@ -1,4 +1,4 @@
-"""A workspace whose texts change: what was deleted lies dead in the indexes of vectors until a vacuum, and hides nothing."""
+"""A workspace whose texts change: what was deleted lies dead in the indexes of vectors, and hides nothing."""
 
 from __future__ import annotations
 
