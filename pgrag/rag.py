@@ -319,6 +319,7 @@ class PgRAG:
             self._models.evaluation_model("a judge")
         workspace = await self._opened()
         models = workspace.models
+        state = await workspace.store.corpus_state()  # before the first search: the answers quote these texts
         evaluator = Evaluator(
             workspace.store, self.settings, workspace.embedder, models.keyword_extractor(), workspace.answerer(),
             self._tokenizer, models.tally,
@@ -331,7 +332,7 @@ class PgRAG:
         if judge is None or "stopped" in report.settings:
             return report
         model = models.evaluation_model("a judge")
-        return await judged(report, judge, models.gateway, model, await workspace.store.corpus_state())
+        return await judged(report, judge, models.gateway, model, state)
 
     async def draft_questions(self, count: int) -> DraftedQuestions:
         """At most `count` questions with answers and evidence, made by an LLM from passages of the workspace.

@@ -45,6 +45,9 @@ class ResponseCache(Protocol):
     ) -> None:
         """Counts one call whose response is not kept."""
 
+    async def corpus_state(self) -> str:
+        """Changes whenever texts are added or removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Request:

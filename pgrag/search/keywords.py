@@ -23,10 +23,14 @@ class LLMKeywords:
         Raises ModelError, BudgetError, and UsageError for a wrong history.
         """
         turns = [dict(turn) for turn in history]
+        cache = self._gateway.cache
+        # What was said before may come from texts that go while the model works: the answer is not kept then.
+        state = await cache.corpus_state() if turns and cache is not None else None
         result = await self._gateway.chat(
             "keywords",
             prompts.keyword_messages(question, language=prompts.language_of(question), history=turns),
             model=self._model,
             schema=prompts.schema("keywords"),
+            state=state,
         )
         return parse_keywords(result.text) or Keywords()

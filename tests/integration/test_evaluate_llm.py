@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import SecretStr
 
-from pgrag import Document
+from pgrag import Document, PgRAG
 from pgrag.config import Settings
 from pgrag.database.pool import open_pool
 from pgrag.database.store import Store
@@ -24,7 +25,7 @@ from pgrag.evaluate.questions import load_questions
 from pgrag.evaluate.results import Gold, Kind, Question, Verdict
 from pgrag.factory import Models
 from pgrag.llm.gateway import Gateway
-from tests.support.llm import enclosed, llm_settings
+from tests.support.llm import enclosed, llm_rag, llm_settings, think, using
 from tests.support.openai_server import OpenAIServer, Reply, Request, failing
 from tests.support.rag import count, ingest, rows, value, with_rag
 
@@ -145,6 +146,28 @@ def test_what_was_said_of_texts_that_are_gone_is_not_kept(words_dsn: str, llm: O
     work_on(words_dsn, llm, lambda _, g: judge(g, MODEL, pairs, "a", "b", state="another"))
     assert count(words_dsn, "llm_cache") == 0
     assert rows(words_dsn, "select calls from usage") == [(2,)]
+
+
+def test_a_deletion_between_the_answers_and_the_judge(words_dsn: str, llm: OpenAIServer) -> None:
+    """What the judge says quotes answers from texts that are gone by then."""
+
+    def delete_last(done: int, total: int) -> None:
+        if done == total:
+            deleting = threading.Thread(target=with_rag, args=(words_dsn, lambda rag: rag.delete("port")))
+            deleting.start()
+            deleting.join()
+
+    async def run(rag: PgRAG) -> Any:
+        await rag.ingest([Document("crew", "Alder hired Birch."), Document("port", "Elm told Dogwood.")])
+        asked = [Question("q", "Who told Dogwood?")]
+        return await rag.evaluate(asked, modes=["naive", "mix"], judge=("naive", "mix"), progress=delete_last)
+
+    brain = think(llm)
+    answers = iter(["Elm told Dogwood.", "Elm did."])
+    brain.replies |= {"answer": lambda _: Reply(next(answers)), "bypass": prefers_good}
+    asyncio.run(using(llm_rag(words_dsn, llm, evaluate_model=MODEL), run))
+    assert rows(words_dsn, "select response from llm_cache where purpose = 'evaluate'") == []
+    assert rows(words_dsn, "select calls from usage where purpose = 'evaluate'") == [(2,)]
 
 
 def test_the_budget_stops_the_judge_and_keeps_what_is_done(words_dsn: str, llm: OpenAIServer) -> None:

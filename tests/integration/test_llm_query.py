@@ -443,3 +443,20 @@ def test_a_deletion_while_the_answer_is_written(words_dsn: str, llm: OpenAIServe
     assert brain.counts == Counter({"answer": 1})
     assert rows(words_dsn, "select response from llm_cache where purpose = 'answer'") == []
     assert json.dumps(rows(words_dsn, "select response from llm_cache")).count("Dogwood") == 0
+
+
+def test_a_deletion_while_keywords_of_a_conversation_are_found(words_dsn: str, llm: OpenAIServer) -> None:
+    """They may hold what an answer before said of the deleted document."""
+    history = [{"role": "user", "content": "Tell me of Elm."}, {"role": "assistant", "content": "Elm told Dogwood."}]
+
+    def reply(_: Request) -> Reply:
+        asyncio.run(using(llm_rag(words_dsn, llm), lambda rag: rag.delete("port")))
+        return Reply('{"high_level_keywords": ["telling"], "low_level_keywords": ["Dogwood"]}')
+
+    async def work(rag: PgRAG) -> Any:
+        return await rag.query("And who hired Birch?", conversation_history=history)
+
+    result, brain = after_ingest(words_dsn, llm, work, {"keywords": reply})
+    assert result.retrieval.keywords.low == ("Dogwood",)
+    assert brain.counts["keywords"] == 1
+    assert json.dumps(rows(words_dsn, "select response from llm_cache")).count("Dogwood") == 0
