@@ -62,6 +62,10 @@ class BudgetError(PgragError):
     exit_code = ExitCode.BUDGET
 
 
+class RefusedValueError(PgragError):
+    """The database cannot store a value of one document or chunk; the others go on."""
+
+
 class DatabaseError(PgragError):
     """The database cannot be reached or refused a statement."""
 

@@ -11,6 +11,7 @@ from pgrag.errors import (
     DependentObjectsError,
     MissingRightError,
     PgragError,
+    RefusedValueError,
     StatementCancelledError,
     UsageError,
     WorkspaceError,
@@ -38,6 +39,8 @@ _STATES: dict[str, tuple[type[PgragError], str]] = {
     ),
 }
 
+_VALUES = ("22", "54000")  # a value that its type, or an index, does not take
+
 
 def translate(error: BaseException, place: str = "", statement: str = "") -> PgragError:
     """The pgrag error for an error of a driver; `place` says what was running, and where.
@@ -51,9 +54,12 @@ def translate(error: BaseException, place: str = "", statement: str = "") -> Pgr
     elif isinstance(error, asyncpg.PostgresError):
         message = str(error).partition("\n")[0]
         detail, hint = getattr(error, "detail", None), getattr(error, "hint", None)
+    elif isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):  # refused by the driver
+        return RefusedValueError(f"{start}{one_line(error)}")
     else:
         return DatabaseError(f"the connection to the database was lost ({error or type(error).__name__}): try again")
-    kind, advice = _STATES.get(error.sqlstate or "", (DatabaseError, ""))
+    state = error.sqlstate or ""
+    kind, advice = _STATES.get(state, (RefusedValueError if state.startswith(_VALUES) else DatabaseError, ""))
     if kind is UsageError:  # the caller's own words: where it happened is of no help
         return UsageError(f"{message}.{_after(hint)}")
     if kind is MissingRightError and statement:

@@ -387,7 +387,7 @@ class Store:
             try:
                 return await fetch(self._pool, query, cleaned, seconds)
             except RETRIED as error:
-                if attempt == ATTEMPTS:
+                if attempt == ATTEMPTS or isinstance(error, ValueError):  # a value that the driver refuses
                     raise translate(error, self._where) from error
                 logger.info("repeating a statement after %s", type(error).__name__)
                 await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter

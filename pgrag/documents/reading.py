@@ -12,6 +12,7 @@ from typing import Any
 
 from pgrag.database.rows import DocumentState
 from pgrag.documents.loaders import SkippedFile, load
+from pgrag.documents.loaders.fields import in_utc
 from pgrag.errors import UsageError
 from pgrag.text.folding import clean, clean_json
 from pgrag.types import Document, DocumentFailure
@@ -19,6 +20,7 @@ from pgrag.types import Document, DocumentFailure
 BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 2_000_000
 MAX_URI_BYTES = 2000  # what fits into an index entry
+MAX_LABEL_BYTES = 1000
 
 Source = str | Path | Document
 
@@ -54,7 +56,7 @@ def read(sources: Iterable[Source], defaults: DocumentDefaults) -> Iterator[Batc
     for item in _items(sources):
         if isinstance(item, Document):
             characters += len(item.body)
-            _add(batch, _cleaned(item, defaults), seen)
+            _add(batch, item, defaults, seen)
         elif isinstance(item, DocumentFailure):
             batch.failures.append(replace(item, uri=clean(item.uri)))
         else:
@@ -73,8 +75,8 @@ def is_unchanged(state: DocumentState | None, digest: str) -> bool:
     return state is not None and state.sha256 == digest and state.status in ("complete", "empty")
 
 
-def _add(batch: Batch, document: Document, seen: set[str]) -> None:
-    uri = document.uri
+def _add(batch: Batch, given: Document, defaults: DocumentDefaults, seen: set[str]) -> None:
+    uri = clean(given.uri)
     problem = ""
     if not 0 < len(uri.encode()) <= MAX_URI_BYTES:
         uri, problem = uri if len(uri) <= 200 else uri[:200] + "…", f"its uri must have 1 to {MAX_URI_BYTES} bytes"
@@ -83,9 +85,12 @@ def _add(batch: Batch, document: Document, seen: set[str]) -> None:
     else:
         seen.add(uri)
         try:
+            document = _cleaned(given, defaults)
             batch.documents.append((document, _digest(document)))
         except UsageError as error:
             problem = str(error)
+        except (ValueError, TypeError, OverflowError) as error:  # of what the caller put into a field
+            problem = f"a field holds what cannot be stored: {error}"
     if problem:
         batch.failures.append(DocumentFailure(uri, problem))
 
@@ -108,7 +113,12 @@ def _items(sources: Iterable[Source]) -> Iterator[Document | DocumentFailure | S
 
 
 def _cleaned(document: Document, defaults: DocumentDefaults) -> Document:
-    """Without what PostgreSQL cannot store, before spans are counted."""
+    """Without what PostgreSQL cannot store, before spans are counted. Raises UsageError for a field it cannot store."""
+    labels = tuple(dict.fromkeys(map(clean, (*document.labels, *defaults.labels))))
+    if any(len(label.encode()) > MAX_LABEL_BYTES for label in labels):
+        raise UsageError(f"a label may have {MAX_LABEL_BYTES} bytes: {labels[0][:40]}…")
+    if not all(isinstance(start, int) for start in document.page_starts):
+        raise UsageError("page_starts: give the characters at which pages start, as numbers")
     return replace(
         document,
         uri=clean(document.uri),
@@ -116,6 +126,6 @@ def _cleaned(document: Document, defaults: DocumentDefaults) -> Document:
         title=clean(document.title),
         mime=clean(document.mime),
         metadata={**defaults.metadata, **document.metadata},
-        labels=tuple(dict.fromkeys(map(clean, (*document.labels, *defaults.labels)))),
-        published_at=document.published_at or defaults.published_at,
+        labels=labels,
+        published_at=in_utc(document.published_at or defaults.published_at),
     )

@@ -18,7 +18,7 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from pgrag.database.rows import ChunkResult, ClaimedChunk, NewChunk, NewDocument
+from pgrag.database.rows import ChunkResult, ClaimedChunk, NewChunk, NewDocument, StoredDocument
 from pgrag.database.store import Store
 from pgrag.documents.loaders import SkippedFile
 from pgrag.documents.reading import Batch, DocumentDefaults, Source, is_unchanged, read
@@ -30,6 +30,7 @@ from pgrag.errors import (
     ModelAccessError,
     ModelError,
     PgragError,
+    RefusedValueError,
     UnreadableAnswerError,
 )
 from pgrag.extraction.assemble import Assembled, assemble
@@ -170,12 +171,22 @@ class Ingestor:
                 run.failures.append(DocumentFailure(document.uri, EMPTY))
         if not new:
             return
-        for stored in await self._store.put_documents(new, self._settings_digest):
+        for stored in await self._put(run, new):
             run.documents[stored.id] = stored.uri
             run.added += stored.added
             run.updated += not stored.added
             run.chunks += stored.chunks
             run.reused += stored.reused
+
+    async def _put(self, run: _Run, new: Sequence[NewDocument]) -> list[StoredDocument]:
+        """Stores them together; if a value of one is refused, each by itself."""
+        try:
+            return await self._store.put_documents(new, self._settings_digest)
+        except RefusedValueError as error:
+            if len(new) == 1:
+                run.failures.append(DocumentFailure(new[0].uri, str(error)))
+                return []
+        return [stored for document in new for stored in await self._put(run, [document])]
 
     def _prepare(self, document: Document, digest: str) -> NewDocument:
         """Chunks and words of a document (CPU work, in a thread)."""

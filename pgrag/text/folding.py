@@ -21,6 +21,7 @@ FOLDING_VERSION = 1
 MAX_WORD = 64
 MAX_NAME = 512  # characters of a name and of its key
 MAX_DEPTH = 100
+MAX_BITS = 14_284  # of a whole number: Python writes no more than 4,300 digits
 
 _MAX_NAME_INPUT = 2_048
 _SLICE = 1_000  # unicodedata.normalize is quadratic in the length of a run of combining marks
@@ -61,6 +62,8 @@ def clean_json(value: Any, _depth: int = 0) -> Any:
         return clean(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise UsageError("metadata: a number of more than 4300 digits")
     if not isinstance(value, dict | list | tuple):
         return value
     if _depth >= MAX_DEPTH:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
 
@@ -428,6 +428,23 @@ def test_connections_that_are_cut_are_replaced(words_dsn: str) -> None:
     report = ingest(words_dsn, {"a": long_text()}, extracts=extractor(cut), claim_batch=4, **SMALL)
     assert report.failures == ()
     assert value(words_dsn, "select status from document") == "complete"
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (Document("bad", "Elm.", labels=("x" * 3000,)), "a label may have 1000 bytes"),
+        (Document("bad", "Elm.", metadata={"n": 10**5000}), "metadata: a number of more than 4300 digits"),
+        (Document("bad", "Elm.", published_at=datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))), "published_at"),
+        (Document("bad", "Elm.", page_starts=(0, "x")), "page_starts"),  # type: ignore[arg-type]
+    ],
+    ids=["label", "digits", "date", "pages"],
+)
+def test_a_document_that_cannot_be_stored_fails_alone(words_dsn: str, bad: Document, problem: str) -> None:
+    report = ingest(words_dsn, [Document("first", "Alder knows Birch."), bad, Document("last", "Cedar knows Dogwood.")])
+    assert (report.added, [failure.uri for failure in report.failures]) == (2, ["bad"])
+    assert problem in report.failures[0].error
+    assert [uri for (uri,) in rows(words_dsn, "select uri from document order by 1")] == ["first", "last"]
 
 
 # ---------------------------------------------------------------- refresh

@@ -63,6 +63,7 @@ PUBLIC = [
     "ReembedReport",
     "Reference",
     "RefreshReport",
+    "RefusedValueError",
     "Retrieval",
     "RetrievedChunk",
     "RetrievedEntity",

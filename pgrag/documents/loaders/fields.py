@@ -19,6 +19,14 @@ def labels_of(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label for label in found if label))
 
 
+def in_utc(moment: datetime | None) -> datetime | None:
+    """The moment in UTC, which is also its zone if it names none. Raises UsageError where that is before year 1."""
+    try:
+        return moment if moment is None else moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise UsageError(f'has a "published_at" that is out of range: {moment}') from None
+
+
 def moment_of(value: Any) -> datetime | None:
     """An ISO 8601 date or time in UTC, which is also its zone if it names none; None for none.
 
@@ -27,7 +35,6 @@ def moment_of(value: Any) -> datetime | None:
     if value is None or value == "":
         return None
     try:
-        moment = datetime.fromisoformat(value.strip())
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return in_utc(datetime.fromisoformat(value.strip()))
     except (AttributeError, ValueError, OverflowError):
         raise UsageError('has a "published_at" that is no ISO 8601 date such as 2024-05-31') from None
