@@ -386,14 +386,19 @@ class Store:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await fetch(self._pool, query, cleaned, seconds)
-            except RETRIED as error:
-                if attempt == ATTEMPTS or isinstance(error, ValueError):  # a value that the driver refuses
+            except (asyncpg.PostgresError, *RETRIED, OSError) as error:
+                if attempt == ATTEMPTS or not _passes(error):
                     raise translate(error, self._where) from error
                 logger.info("repeating a statement after %s", type(error).__name__)
                 await asyncio.sleep(0.05 * 2**attempt * (1 + random.random()))  # noqa: S311 - jitter
-            except (asyncpg.PostgresError, OSError) as error:
-                raise translate(error, self._where) from error
         raise AssertionError("unreachable")
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether the same statement may yet succeed."""
+    if isinstance(error, asyncpg.InternalServerError):  # a function or table was replaced meanwhile: `pgrag db upgrade`
+        return str(error).startswith(("cache lookup failed", "could not open relation"))
+    return isinstance(error, RETRIED) and not isinstance(error, ValueError)  # a value that the driver refuses
 
 
 def _cleaned(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import asyncpg
 import psycopg
@@ -20,6 +21,7 @@ from pgrag.errors import (
     UsageError,
     WorkspaceError,
 )
+from tests.sql.support import Workspace
 
 RAISE = "do $$ begin raise exception 'it''s gone' using errcode = '{}', detail = E'one\\ntwo', hint = 'Look.'; end $$"
 
@@ -72,3 +74,36 @@ def test_a_missing_right_shows_the_statement_and_no_more_than_its_beginning(shar
     said = str(translate(error, statement="create  table\n" + "x" * 300))
     assert said.startswith("it's gone: an administrator must grant it to this role; the statement was: create table x")
     assert len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("raised", "tries"),
+    [
+        ("raise exception 'cache lookup failed for function 77' using errcode = 'XX000'", 2),
+        ("raise exception 'could not open relation with OID 77' using errcode = 'XX000'", 2),
+        ("raise exception 'deadlock detected' using errcode = '40P01'", 2),
+        ("raise exception 'a fault of ours' using errcode = 'XX000'", 1),
+        ("raise exception 'no such value' using errcode = '22P02'", 1),
+    ],
+)
+def test_what_passes_is_tried_again(own_workspace: Workspace, raised: str, tries: int) -> None:
+    own_workspace.rows("create sequence pgrag.tries")
+    own_workspace.rows(
+        "create function pgrag.flaky() returns int language plpgsql as $$ begin "
+        f"if nextval('pgrag.tries') = 1 then {raised}; end if; return 7; end $$"
+    )
+    if tries == 1:
+        with pytest.raises(PgragError):
+            own_workspace.do(own_workspace.store._call("flaky"))
+    else:
+        assert own_workspace.do(own_workspace.store._call("flaky"))[0][0] == 7
+    assert own_workspace.one("select last_value from pgrag.tries") == tries
+
+
+def test_a_value_that_the_driver_refuses_is_not_tried_again(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(RefusedValueError, match="invalid input"):
+        workspace.do(workspace.store.documents(5))  # type: ignore[arg-type]
+    assert caplog.records == []
