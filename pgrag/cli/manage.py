@@ -134,8 +134,7 @@ def stop(session: Session) -> None:
     from pgrag.server.embedded import EmbeddedServer
 
     server = EmbeddedServer(session.settings().home)
-    was_running = server.status().running
-    server.stop()
+    was_running = server.stop()
     if session.json:
         emit_json({"stopped": was_running})
     else:

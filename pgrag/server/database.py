@@ -38,7 +38,17 @@ def is_prepared(site: Site) -> bool:
 
 def answers(site: Site) -> bool:
     """Whether the server accepts the administrator."""
-    return _query(site, "select version()", ADMINISTRATOR, "postgres") is not None
+    return refusal(site) is None
+
+
+def refusal(site: Site) -> str | None:
+    """Why the server does not let the administrator in, in its own words; None if it does."""
+    try:
+        check_sockets(site)
+        psycopg.connect(dsn_of(site, ADMINISTRATOR, "postgres"), connect_timeout=10).close()
+    except (FileNotFoundError, psycopg.OperationalError) as error:
+        return " ".join(str(error).split())
+    return None
 
 
 def server_version(site: Site) -> str | None:

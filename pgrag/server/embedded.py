@@ -75,20 +75,20 @@ class EmbeddedServer:
                 prepare(site)
             return dsn_of(site)
 
-    def stop(self, timeout: float = 60.0) -> None:
+    def stop(self, timeout: float = 60.0) -> bool:
         """Stop the server if it runs; open connections are ended, their transactions rolled back. `timeout` in seconds.
 
-        Raises ServerError if it is still there after that.
+        Returns whether there was one, even one that let nobody in. Raises ServerError if it is still there after that.
         """
         deadline = time.monotonic() + timeout
         with self._file_errors():
             site = find_site(self.home)
             if not site.data.exists():
-                return
+                return False
             check_home(site)
             with start_lock(site, timeout), site.lock_file.open("ab") as handle:
                 if try_lock(handle) and not answers(site):
-                    return
+                    return False
                 pg_ctl = find_binaries(site.account).program("pg_ctl")
                 command = [pg_ctl, "-D", "data", "-m", "fast", "-w", "-t", str(whole(timeout)), "stop"]
                 result = run(command, site.account, cwd=site.home, timeout=timeout + 30)
@@ -97,6 +97,7 @@ class EmbeddedServer:
                         detail = " ".join(result.stderr.split())
                         raise ServerError(f"the server in {site.home} did not stop in {timeout:.0f} s: {detail}")
                     time.sleep(0.05)
+        return True
 
     def status(self) -> ServerStatus:
         """The state of the server, without changing anything. Raises ServerError if the home is not the caller's."""

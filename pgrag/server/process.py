@@ -6,7 +6,9 @@ Unlike a process id the lock cannot be taken over by an unrelated process, and a
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -17,13 +19,17 @@ from pgrag.errors import ServerError
 from pgrag.server.account import caller_name, run
 from pgrag.server.binaries import Binaries
 from pgrag.server.configuration import ADMINISTRATOR, OPTIONS, write_configuration
-from pgrag.server.database import answers
+from pgrag.server.database import refusal
 from pgrag.server.directories import Site, try_lock
+
+logger = logging.getLogger(__name__)
 
 _LOG_LIMIT = 16 * 1024**2  # bytes; a longer log is set aside at the next start
 _TAIL_LINES = 12
 # what pg_trgm, which finds similar names, calls a letter
 _CTYPE = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
+_FOR_GOOD = re.compile(r"authentication failed|pg_hba\.conf|does not exist|not permitted to log in")
+_SILENCE = 5.0  # seconds
 _DYING = 'lock file "postmaster.pid" already exists'  # in the log of a server that did not start
 
 
@@ -68,12 +74,19 @@ def initialise_cluster(site: Site, binaries: Binaries) -> None:
 def launch(site: Site, binaries: Binaries, deadline: float) -> None:
     """Start the server, or wait for one that is just starting, recovering or dying. Raises ServerError."""
     with site.lock_file.open("ab") as handle:
+        told = time.monotonic()
         while not try_lock(handle):
-            if answers(site):
+            reason = refusal(site)
+            if reason is None:
                 return
             _check_socket_is_there(site)
+            if _FOR_GOOD.search(reason):
+                raise ServerError(f"the server in {site.home} lets its own administrator not in: {reason}")
             if time.monotonic() > deadline:
-                raise ServerError(f"a server lives in {site.home} and does not answer yet: wait, or see {site.log}")
+                raise ServerError(f"a server lives in {site.home} and does not answer yet: {reason}: see {site.log}")
+            if time.monotonic() > told + _SILENCE:
+                logger.warning("waiting for the server in %s: %s", site.home, reason)
+                told = time.monotonic()
             time.sleep(0.1)
         for left_over in (site.pid_file, site.socket_lock):
             if _is_stale(left_over, site):

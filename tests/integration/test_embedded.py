@@ -731,3 +731,32 @@ def test_test_server_ends_with_its_process(ending: str) -> None:
         psycopg.connect(dsn)
     assert Path(directory).exists() == (result.returncode != 0)  # a killed process cannot tidy up
     shutil.rmtree(directory, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- a server that lets nobody in
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("local all all reject", "pg_hba.conf rejects connection"),
+        ("local all all peer map=nobody", "Peer authentication failed"),
+    ],
+)
+def test_a_server_that_lets_nobody_in_is_named_at_once_and_can_be_stopped(
+    fresh: EmbeddedServer, line: str, reason: str
+) -> None:
+    dsn = fresh.start()
+    access = fresh.home / "pg_hba.conf"
+    before = access.read_text("utf-8")
+    access.write_text(f"{line}\n", "utf-8")
+    rows(administrator(dsn), "select pg_reload_conf()")
+    started = time.monotonic()
+    with pytest.raises(ServerError, match=reason):
+        fresh.start()
+    assert time.monotonic() < started + 20, "and not after ten minutes"
+    assert fresh.status().running is False
+    assert fresh.stop() is True
+    assert fresh.stop() is False
+    access.write_text(before, "utf-8")
+    assert rows(fresh.start(), "select 1") == [(1,)]
