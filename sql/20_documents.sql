@@ -60,9 +60,8 @@ begin
         select word, count(distinct chunk_id) as chunks, 0 as occurrences
         from unnest(p_chunk, p_word) as t (chunk_id, word) group by word
         union all
-        select '', count(*), sum(length)
+        select '', count(*), coalesce(sum(length), 0)
         from (select distinct chunk_id, length from unnest(p_chunk, v_length) as t (chunk_id, length)) c
-        having count(*) > 0
     ) w
     order by w.word collate "C"
     on conflict (word) do update
@@ -106,6 +105,7 @@ as $f$
 declare
     v_entities bigint[];
     v_relations bigint[];
+    v_word text[];
 begin
     perform 1 from chunk c where c.id = any (p_chunk) order by c.id for update;
     select array_agg(distinct m.entity_id order by m.entity_id) into v_entities from mention m
@@ -133,10 +133,9 @@ begin
 
     perform forget_summaries(p_chunk);
 
-    perform 1 from lexeme l
-    where l.word = ''
-       or l.word in (select unnest(tsvector_to_array(s.words)) from chunk_search s where s.chunk_id = any (p_chunk))
-    order by l.word collate "C" for update;
+    v_word := array(
+        select distinct unnest(tsvector_to_array(s.words)) from chunk_search s where s.chunk_id = any (p_chunk));
+    perform 1 from lexeme l where l.word = any (v_word || ''::text) order by l.word collate "C" for update;
     -- a context holds descriptions made from many texts; a question and the turns before it may say what only these
     -- texts said. After the lock, for which put_cached waits.
     delete from llm_cache k where k.purpose in ('answer', 'keywords', 'evaluate');
@@ -144,13 +143,13 @@ begin
     from (
         select unnest(tsvector_to_array(s.words)) as word, count(*) as chunks, 0 as occurrences
         from chunk_search s where s.chunk_id = any (p_chunk) group by 1
-        union all
-        select '', count(*), sum(s.length) from chunk_search s where s.chunk_id = any (p_chunk) having count(*) > 0
     ) w
-    where l.word = w.word;
-    delete from lexeme l
-    where l.chunks <= 0 and l.word <> ''
-      and l.word in (select unnest(tsvector_to_array(s.words)) from chunk_search s where s.chunk_id = any (p_chunk));
+    where l.word = w.word and l.word = any (v_word);
+    insert into lexeme as l (word, chunks, occurrences)  -- also where they have no words: the corpus_state changes
+    select '', -count(*), -coalesce(sum(s.length), 0) from chunk_search s where s.chunk_id = any (p_chunk)
+    on conflict (word) do update
+    set chunks = l.chunks + excluded.chunks, occurrences = l.occurrences + excluded.occurrences;
+    delete from lexeme l where l.chunks <= 0 and l.word <> '' and l.word = any (v_word);
 
     delete from chunk c where c.id = any (p_chunk);
     select d.entities, d.relations into entities, relations
@@ -246,9 +245,10 @@ begin
     select array_agg(put.id order by t.i) into v_chunk
     from unnest(p_c_document, p_c_ordinal) with ordinality as t (document, ordinal, i)
     left join put on put.document_id = v_document[t.document] and put.ordinal = t.ordinal;
-    perform add_words(array_agg(v_chunk[w.chunk]), array_agg(w.word), array_agg(w.count))
+    perform add_words(coalesce(array_agg(v_chunk[w.chunk]), '{}'), coalesce(array_agg(w.word), '{}'),
+                      coalesce(array_agg(w.count), '{}'))
     from unnest(p_w_chunk, p_w_word, p_w_count) as w (chunk, word, count) where v_chunk[w.chunk] is not null
-    having count(*) > 0;
+    having array_remove(v_chunk, null) <> '{}';
     if v_redated is not null then  -- descriptions tell the date
         perform mark_chunks_stale(array(select c.id from chunk c where c.document_id = any (v_redated)));
     end if;

@@ -53,6 +53,9 @@ set search_path from current
 as $f$
 #variable_conflict use_column
 begin
+    if p_key = '{}' then
+        return;
+    end if;
     return query
     select a.entity_id, min(k.n) from unnest(p_key) with ordinality as k (key, n) join entity_alias a using (key)
     where p_scope.chunk is null or a.entity_id in (select unnest(p_scope.entity)) group by a.entity_id;

@@ -154,15 +154,23 @@ as $f$
 declare
     v_x double precision[] := p_restart;
     v_y double precision[];
+    v_edges integer := coalesce(cardinality(p_from), 0);
 begin
     for i in 1..cardinality(p_restart) loop
         p_restart[i] := (1 - p_damping) * p_restart[i];
     end loop;
     for step in 1..p_iterations loop
         v_y := p_restart;
-        for i in 1..coalesce(cardinality(p_from), 0) loop
-            v_y[p_to[i]] := v_y[p_to[i]] + p_weight[i] * v_x[p_from[i]];
-        end loop;
+        if step = 1 then  -- few nodes are started from
+            for i in 1..v_edges loop
+                continue when v_x[p_from[i]] = 0;
+                v_y[p_to[i]] := v_y[p_to[i]] + p_weight[i] * v_x[p_from[i]];
+            end loop;
+        else
+            for i in 1..v_edges loop
+                v_y[p_to[i]] := v_y[p_to[i]] + p_weight[i] * v_x[p_from[i]];
+            end loop;
+        end if;
         v_x := v_y;
     end loop;
 

@@ -32,6 +32,7 @@ _STATES: dict[str, tuple[type[PgragError], str]] = {
         ": the server cancelled the statement: if a statement_timeout of the role or the database did, have an "
         "administrator raise it; else try again",
     ),
+    "22012": (DatabaseError, ""),
     "55P03": (
         StatementCancelledError,
         ": a lock of another session was in the way: try again, or have an administrator raise the lock_timeout of "

@@ -34,6 +34,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.schema import Identity
 
 HNSW_OPTIONS = {"m": 16, "ef_construction": 64}
+VACUUM_OPTIONS = {"autovacuum_vacuum_scale_factor": ".02"}  # what is dead in an index of vectors costs every search
 
 
 class Base(DeclarativeBase):
@@ -70,14 +71,15 @@ def _now(comment: str) -> Mapped[datetime]:
     return mapped_column(server_default=func.now(), comment=comment)
 
 
-def _vector_index(table: str) -> Index:
-    return Index(
+def _of_vectors(table: str, comment: str) -> tuple[Index, dict[str, Any]]:
+    index = Index(
         f"{table}_embedding_idx",
         "embedding",
         postgresql_using="hnsw",
         postgresql_with=HNSW_OPTIONS,
         postgresql_ops={"embedding": "halfvec_cosine_ops"},
     )
+    return index, {"postgresql_with": VACUUM_OPTIONS, "comment": comment}
 
 
 class Meta(Base):
@@ -168,7 +170,7 @@ class ChunkVector(Base):
     """The vector of a chunk's headings and body."""
 
     __tablename__ = "chunk_vector"
-    __table_args__ = (_vector_index("chunk_vector"), {"comment": "Vectors of chunks (headings and body)"})
+    __table_args__ = _of_vectors("chunk_vector", "Vectors of chunks (headings and body)")
     chunk_id: Mapped[int] = mapped_column(ForeignKey("chunk.id", ondelete="CASCADE"), primary_key=True)
     embedding: Mapped[Any] = mapped_column(HALFVEC())
 
@@ -335,7 +337,7 @@ class EntityVector(Base):
     """The vector of an entity's name and description."""
 
     __tablename__ = "entity_vector"
-    __table_args__ = (_vector_index("entity_vector"), {"comment": "Vectors of entities (name and description)"})
+    __table_args__ = _of_vectors("entity_vector", "Vectors of entities (name and description)")
     entity_id: Mapped[int] = mapped_column(ForeignKey("entity.id", ondelete="CASCADE"), primary_key=True)
     embedding: Mapped[Any] = mapped_column(HALFVEC())
 
@@ -344,10 +346,7 @@ class RelationVector(Base):
     """The vector of a relation's keywords, ends and description."""
 
     __tablename__ = "relation_vector"
-    __table_args__ = (
-        _vector_index("relation_vector"),
-        {"comment": "Vectors of relations (keywords, both names, description)"},
-    )
+    __table_args__ = _of_vectors("relation_vector", "Vectors of relations (keywords, both names, description)")
     relation_id: Mapped[int] = mapped_column(ForeignKey("relation.id", ondelete="CASCADE"), primary_key=True)
     embedding: Mapped[Any] = mapped_column(HALFVEC())
 
@@ -356,7 +355,7 @@ class FactVector(Base):
     """The vector of a fact's text."""
 
     __tablename__ = "fact_vector"
-    __table_args__ = (_vector_index("fact_vector"), {"comment": "Vectors of facts (their own text)"})
+    __table_args__ = _of_vectors("fact_vector", "Vectors of facts (their own text)")
     fact_id: Mapped[int] = mapped_column(ForeignKey("fact.id", ondelete="CASCADE"), primary_key=True)
     embedding: Mapped[Any] = mapped_column(HALFVEC())
 
@@ -381,7 +380,12 @@ class LlmCache(Base):
     """A response of a model, kept so that nothing is asked twice."""
 
     __tablename__ = "llm_cache"
-    __table_args__ = ({"comment": "Responses of language models: nothing is asked or paid for twice"},)
+    __table_args__ = (
+        Index(
+            "llm_cache_purpose_idx", "purpose", postgresql_where=sql("purpose in ('answer', 'keywords', 'evaluate')")
+        ),
+        {"comment": "Responses of language models: nothing is asked or paid for twice"},
+    )
     key: Mapped[str] = mapped_column(primary_key=True, comment="hex sha256 of purpose, model, prompt digest and input")
     purpose: Mapped[str] = mapped_column()
     model: Mapped[str] = mapped_column()

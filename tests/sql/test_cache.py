@@ -118,3 +118,20 @@ def test_another_release_may_not_write(workspace: Workspace) -> None:
         workspace.rows(PUT, "other", "k", "p", "m", "r", 1, 1, 0, [])
     assert raised.value.sqlstate == "PGR01"
     assert workspace.cache_keys() == set()
+
+
+def test_the_state_changes_with_texts_that_have_no_words(workspace: Workspace) -> None:
+    def state() -> str:
+        return workspace.do(workspace.store.corpus_state())
+
+    states = [state()]
+    workspace.put(document("words", "one"))
+    states.append(state())
+    workspace.put(document("none", "?!"))
+    states.append(state())
+    workspace.delete("none")
+    states.append(state())
+    workspace.delete("words")
+    states.append(state())
+    assert len(set(states)) == 5
+    assert workspace.rows("select word, chunks, occurrences from pgrag.lexeme") == [("", 0, 0)]

@@ -57,6 +57,7 @@ def migration(dsn: str, statement: str) -> psycopg.Error:
         ("42883", WorkspaceError, "here: it's gone: the workspace is missing or incomplete: run `pgrag init`"),
         ("57014", StatementCancelledError, "here: it's gone: the server cancelled the statement: if a "),
         ("55P03", StatementCancelledError, "here: it's gone: a lock of another session was in the way: "),
+        ("22012", DatabaseError, "here: it's gone (one; two) Look."),
         ("XX000", DatabaseError, "here: it's gone (one; two) Look."),
         ("22P02", RefusedValueError, "here: it's gone (one; two) Look."),
         ("54000", RefusedValueError, "here: it's gone (one; two) Look."),
