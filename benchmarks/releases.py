@@ -46,6 +46,7 @@ from pgrag import Settings
 load(Settings(dsn=sys.argv[1], workspace=sys.argv[2], statement_timeout=600), Graph(int(sys.argv[3])))"""
 
 # what a side reads of the tables: columns (a migrated table has them in another order than a new one) and indexes
+# What a search reads: the cache of responses and the usage of models are none of it.
 STRUCTURE = """
 select c.relname,
        string_agg(format('%%s %%s %%s', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull), ', '
@@ -54,7 +55,7 @@ select c.relname,
              from pg_index i where i.indrelid = c.oid and i.indisvalid order by 1)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-where n.nspname = %s and c.relkind = 'r' group by c.oid, c.relname, n.nspname"""
+where n.nspname = %s and c.relkind = 'r' and c.relname not like 'llm\\_%%' group by c.oid, c.relname, n.nspname"""
 
 SEARCH_PATH = """
 select substring(setting from '^search_path=(.*)$') from pg_proc p, unnest(p.proconfig) as setting
