@@ -35,6 +35,32 @@ begin
 end $f$;
 comment on function settle_documents(bigint[]) is 'Recomputes status and error of documents from their chunks';
 
+-- lock_uris: whoever puts or deletes documents is alone with their uris, whether there is a row yet or not
+create or replace function lock_uris(p_uri text[]) returns void
+language plpgsql
+set search_path from current
+as $f$
+begin
+    perform pg_advisory_xact_lock(key)
+    from (select distinct hashtextextended(t.uri, 'document'::regclass::oid::bigint) as key
+          from unnest(p_uri) as t (uri) order by key) k;
+    perform 1 from document d where d.uri = any (p_uri) order by d.id for update;
+end $f$;
+comment on function lock_uris(text[]) is 'Locks documents that are put or deleted, until the transaction ends';
+
+-- hold_documents: before chunks are written: nobody puts or deletes their documents meanwhile. Everywhere documents are
+-- locked before chunks, and in the order of their ids.
+create or replace function hold_documents(p_chunk bigint[]) returns void
+language plpgsql
+set search_path from current
+as $f$
+begin
+    perform 1 from document d
+    where d.id = any (array(select c.document_id from chunk c where c.id = any (p_chunk)))
+    order by d.id for key share;
+end $f$;
+comment on function hold_documents(bigint[]) is 'Locks the documents of chunks, so that they are not put or deleted';
+
 -- add_words: word index and counts of new chunks. Rows are locked in word order, so writers never deadlock. A tsvector
 -- holds words of 1 to 2046 bytes, less than 1 MB of them: a chunk beyond that is indexed by the words that it says
 -- most.
@@ -131,8 +157,6 @@ begin
       and not exists (select from chunk t
                       where t.sha256 = c.sha256 and t.headings = c.headings and t.id <> all (p_chunk));
 
-    perform forget_summaries(p_chunk);
-
     v_word := array(
         select distinct unnest(tsvector_to_array(s.words)) from chunk_search s where s.chunk_id = any (p_chunk));
     perform 1 from lexeme l where l.word = any (v_word || ''::text) order by l.word collate "C" for update;
@@ -151,6 +175,10 @@ begin
     set chunks = l.chunks + excluded.chunks, occurrences = l.occurrences + excluded.occurrences;
     delete from lexeme l where l.chunks <= 0 and l.word <> '' and l.word = any (v_word);
 
+    -- what is derived is written by one at a time, entities before relations before what states them
+    perform 1 from entity e where e.id = any (v_entities) order by e.id for no key update;
+    perform 1 from relation r where r.id = any (v_relations) order by r.id for no key update;
+    perform forget_summaries(p_chunk);
     delete from chunk c where c.id = any (p_chunk);
     select d.entities, d.relations into entities, relations
     from derive_again(v_entities, v_relations, p_fragments, p_tokens) d;
@@ -181,6 +209,7 @@ declare
     v_chunk bigint[];
 begin
     perform raise_unless_current(p_code);
+    perform lock_uris(p_uri);
     with before as (
         select d.id, d.published_at from document d where d.uri = any (p_uri)
     ), put as (
@@ -276,7 +305,7 @@ declare
     v_chunk bigint[];
 begin
     perform raise_unless_current(p_code);
-    perform 1 from document d where d.uri = any (p_uri) order by d.id for update;
+    perform lock_uris(p_uri);
     select coalesce(array_agg(c.id), '{}') into v_chunk from chunk c join document d on d.id = c.document_id
     where d.uri = any (p_uri);
     chunks := cardinality(v_chunk);

@@ -14,7 +14,7 @@ begin
     into v_chunk, v_twin, v_document
     from (
         select c.id, c.document_id, twin.id as twin
-        from chunk c
+        from chunk c join document d on d.id = c.document_id
         cross join lateral (
             select t.id from chunk t
             where t.sha256 = c.sha256 and t.headings = c.headings and t.extracted_at is not null
@@ -22,6 +22,7 @@ begin
         ) twin
         where c.extracted_at is null and (c.lease_until is null or c.lease_until < now())
         order by c.id limit p_limit
+        for key share of d skip locked
         for update of c skip locked
     ) c;
     if v_chunk is null then
@@ -125,6 +126,7 @@ declare
     v_document bigint[];
 begin
     perform raise_unless_current(p_code);
+    perform hold_documents(p_chunk);
     with failed as (
         update chunk c
         set attempts = c.attempts + 1, error = t.error, lease_until = null, lease_token = null,
@@ -179,6 +181,8 @@ declare
     v_document bigint[];
 begin
     perform raise_unless_current(p_code);
+    perform hold_documents(array(
+        select c.id from chunk c where c.extracted_at is null and c.retry_at is not null));
     with again as (
         update chunk c set attempts = 0, retry_at = null where c.extracted_at is null and c.retry_at is not null
         returning c.document_id

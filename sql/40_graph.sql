@@ -131,6 +131,7 @@ declare
     v_relation bigint[];
 begin
     perform raise_unless_current(p_code);
+    perform hold_documents(p_chunk);
     select array_agg(c.id), array_agg(distinct c.document_id) into v_chunk, v_document
     from (
         select c.id, c.document_id from chunk c

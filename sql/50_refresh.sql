@@ -205,9 +205,16 @@ declare
     v_entity bigint[];
     v_relation bigint[];
 begin
+    -- remove_chunks has the entities and relations; the others follow in the order of everybody
+    perform 1 from entity_alias a
+    where a.entity_id = any (p_entity) and not exists (select from mention m where m.entity_id = a.entity_id)
+    order by a.key collate "C" for update;
     perform 1 from relation r
     where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id)
     order by r.id for update;
+    perform 1 from stale s
+    where s.kind = 'entity' and s.id = any (p_entity) or s.kind = 'relation' and s.id = any (p_relation)
+    order by s.kind, s.id for update;
     with gone as (
         delete from relation r
         where r.id = any (p_relation) and not exists (select from fact f where f.relation_id = r.id)
@@ -235,7 +242,7 @@ comment on function derive_again(bigint[], bigint[], integer, integer) is
     'After deletions: removes entities and relations without a source, composes the others again and marks them for '
     'refresh';
 
--- lease_stale: the next stale rows of a kind, leased. Those that are leased with this very token are of a claim whose
+-- lease_stale: the next stale rows of a kind, leased, with the rows that they mark: nobody waits for either here. Those that are leased with this very token are of a claim whose
 -- reply never came.
 create or replace function lease_stale(
     p_kind text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid)
@@ -245,10 +252,18 @@ set search_path from current
 as $f$
 begin
     return query
-    with todo as (
-        select s.kind, s.id from stale s
-        where s.kind = p_kind and (s.lease_until is null or s.lease_until < now() or s.lease_token = p_lease_token)
-        order by s.id limit p_limit for no key update skip locked
+    with entity_todo as (
+        select s.kind, s.id from stale s join entity e on e.id = s.id
+        where p_kind = 'entity' and s.kind = 'entity'
+          and (s.lease_until is null or s.lease_until < now() or s.lease_token = p_lease_token)
+        order by s.id limit p_limit for no key update of e, s skip locked
+    ), relation_todo as (
+        select s.kind, s.id from stale s join relation r on r.id = s.id
+        where p_kind = 'relation' and s.kind = 'relation'
+          and (s.lease_until is null or s.lease_until < now() or s.lease_token = p_lease_token)
+        order by s.id limit p_limit for no key update of r, s skip locked
+    ), todo as (
+        select * from entity_todo union all select * from relation_todo
     )
     update stale s set lease_until = now() + make_interval(secs => p_lease_seconds), lease_token = p_lease_token
     from todo where s.kind = todo.kind and s.id = todo.id
@@ -382,6 +397,13 @@ declare
     v_id bigint[];
 begin
     perform raise_unless_current(p_code);
+    if p_kind = 'entity' then
+        perform 1 from entity e where e.id = any (p_id) order by e.id for no key update;
+        perform 1 from mention m where m.id = any (p_summarised) order by m.id for no key update;
+    else
+        perform 1 from relation r where r.id = any (p_id) order by r.id for no key update;
+        perform 1 from fact f where f.id = any (p_summarised) order by f.id for no key update;
+    end if;
     perform 1 from stale s where s.kind = p_kind and s.id = any (p_id) order by s.id for update;
     with cleared as (
         delete from stale s using unnest(p_id, p_version, p_lease_token) as t (id, version, lease_token)

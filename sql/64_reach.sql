@@ -262,6 +262,7 @@ create or replace function passages_of(p_entity bigint[], p_relation bigint[], p
 returns table (channel text, n bigint, chunk_id bigint)
 language plpgsql stable rows 1000
 set search_path from current
+set enable_bitmapscan = off  -- of a hub the first 50 in the index's order, not all, to be sorted
 as $f$
 #variable_conflict use_column
 begin

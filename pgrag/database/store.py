@@ -127,12 +127,19 @@ class Store:
         rows = await self._call("delete_documents", self._code, *self._description_limits(), list(uris))
         return dict(rows[0])
 
-    async def documents(self, status: str | None = None) -> list[DocumentInfo]:
-        """All documents, or those with a status, by uri."""
-        rows = await self._fetch(
-            f'select * from {self._schema}.documents where $1::text is null or status = $1 order by uri collate "C"',
-            status,
-        )
+    async def documents(self, status: str | None = None, uris: Sequence[str] | None = None) -> list[DocumentInfo]:
+        """All documents, or those with a status, or of these uris, by uri."""
+        if uris is not None:
+            return await self._documents("uri = any ($1) and ($2::text is null or status = $2)", list(uris), status)
+        return await self._documents("$1::text is null or status = $1", status)
+
+    async def unfinished_documents(self) -> list[DocumentInfo]:
+        """Those with chunks that wait or failed, by uri."""
+        return await self._documents("status in ('pending', 'failed')")
+
+    async def _documents(self, where: str, *values: Any) -> list[DocumentInfo]:
+        query = f'select * from {self._schema}.documents where {where} order by uri collate "C"'
+        rows = await self._fetch(query, *values)
         return [
             DocumentInfo(**{**dict(row), "labels": tuple(row["labels"]), "metadata": json.loads(row["metadata"])})
             for row in rows
@@ -221,9 +228,11 @@ class Store:
         """Counts for a progress line: of these documents and their chunks, or of all; the rest of the workspace."""
         return dict((await self._call("ingest_progress", _list(documents)))[0])
 
-    async def failures(self) -> list[Mapping[str, Any]]:
-        """Chunks that failed, with the reason."""
-        return [dict(row) for row in await self._fetch(f"select * from {self._schema}.failures order by uri, ordinal")]
+    async def failures(self, uris: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        """Chunks that failed, with the reason: all, or those of documents."""
+        of_these = ("where uri = any ($1)", [list(uris)]) if uris is not None else ("", [])
+        query = f"select * from {self._schema}.failures {of_these[0]} order by uri, ordinal"
+        return [dict(row) for row in await self._fetch(query, *of_these[1])]
 
     # ------------------------------------------------------------ refresh
 

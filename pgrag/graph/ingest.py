@@ -137,7 +137,7 @@ class Ingestor:
     async def resume(self, *, progress: Progress | None = None) -> IngestReport:
         """Works on every chunk that waits, whoever brought it; errors as `run`."""
         run = _Run()
-        for document in await self._store.documents():
+        for document in await self._store.unfinished_documents():
             if document.chunks_done < document.chunks:
                 run.documents[document.id] = document.uri
                 run.chunks += document.chunks - document.chunks_done
@@ -339,10 +339,9 @@ class Ingestor:
         failures = list(run.failures)
         failures += [
             DocumentFailure(row["uri"], row["error"], row["ordinal"])
-            for row in await self._store.failures()
-            if row["uri"] in mine
+            for row in await self._store.failures(sorted(mine))
         ]
-        empty = [d.uri for d in await self._store.documents("empty") if d.uri in run.uris]
+        empty = [d.uri for d in await self._store.documents("empty", sorted(run.uris))]
         return IngestReport(
             added=run.added, updated=run.updated, skipped=run.skipped, changed_settings=tuple(run.changed_settings),
             failures=tuple(failures), empty=tuple(empty), chunks=run.chunks, chunks_reused=run.reused,

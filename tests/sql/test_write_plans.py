@@ -90,3 +90,17 @@ def test_a_small_document_reads_no_whole_table(skewed: str) -> None:
     for name, plans in zip(names, watched(skewed, put, work, update, work, delete), strict=True):
         assert plans
         assert {(f, t) for f, t in whole_tables(plans) if t in BIG} == set(), name
+
+
+def test_the_report_of_a_run_reads_its_own_documents(skewed: str) -> None:
+    async def report(store: Store) -> None:
+        assert [d.uri for d in await store.documents("complete", ["doc/1", "doc/2"])] == ["doc/1", "doc/2"]
+        assert await store.documents("empty", ["doc/1", "doc/2"]) == []
+        assert await store.failures(["doc/1", "doc/2"]) == []
+
+    async def resume(store: Store) -> None:
+        assert await store.unfinished_documents() == []
+
+    reported, resumed = watched(skewed, report, resume)
+    assert whole_tables(reported) == set()
+    assert {table for _, table in whole_tables(resumed)} <= {"document"}, "and the chunks of none that is complete"
