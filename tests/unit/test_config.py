@@ -110,7 +110,8 @@ def test_every_error_has_an_exit_code_and_a_message() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PgragError)]
     codes = {kind.__name__: int(kind.exit_code) for kind in kinds}
     assert codes == {
-        "PgragError": 1, "DocumentError": 1, "ExtractionError": 1, "UnreadableAnswerError": 1, "ModelError": 1,
+        "PgragError": 1,
+        "RefusedValueError": 1, "DocumentError": 1, "ExtractionError": 1, "UnreadableAnswerError": 1, "ModelError": 1,
         "ModelAccessError": 1, "BudgetError": 4,
         "UsageError": 2, "ConfigError": 2, "MissingExtraError": 2, "DimensionError": 2,
         "DatabaseError": 3, "MissingExtensionError": 3, "MissingRightError": 3, "WorkspaceError": 3, "CodeTreeError": 3,
