@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 import psycopg
+import pytest
 
 # the connection's user must be superuser
 WATCHED = (
@@ -22,6 +23,7 @@ WATCHED = (
         }.items()
     ),
 )  # fmt: skip
+NO_PLANS = "this server has no auto_explain: it does not tell what it does"
 _FUNCTION = re.compile(r"""^(?:PL/pgSQL function (?:\w+\.)?(\w+)\(|SQL function "(\w+)" )""", re.MULTILINE)
 
 
@@ -105,8 +107,12 @@ class Watched:
     def __init__(self, dsn: str) -> None:
         self._plans: list[Plan] = []
         self._connection = psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor)
-        for setting in WATCHED:
-            self._connection.execute(setting)
+        try:
+            for setting in WATCHED:
+                self._connection.execute(setting)
+        except psycopg.errors.UndefinedFile:
+            self._connection.close()
+            pytest.skip(NO_PLANS)
         self._connection.add_notice_handler(self._notice)
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
@@ -133,8 +139,11 @@ async def watch(connection: asyncpg.Connection, plans: list[Plan]) -> None:
         if plan is not None:
             plans.append(plan)
 
-    for setting in WATCHED:
-        await connection.execute(setting)
+    try:
+        for setting in WATCHED:
+            await connection.execute(setting)
+    except asyncpg.UndefinedFileError:
+        pytest.skip(NO_PLANS)
     connection.add_log_listener(told)
 
 
