@@ -242,8 +242,8 @@ comment on function derive_again(bigint[], bigint[], integer, integer) is
     'After deletions: removes entities and relations without a source, composes the others again and marks them for '
     'refresh';
 
--- lease_stale: the next stale rows of a kind, leased, with the rows that they mark: nobody waits for either here. Those that are leased with this very token are of a claim whose
--- reply never came.
+-- lease_stale: the next stale rows of a kind, leased, with the rows that they mark: nobody waits for either here. Those
+-- that are leased with this very token are of a claim whose reply never came.
 create or replace function lease_stale(
     p_kind text, p_limit integer, p_lease_seconds double precision, p_lease_token uuid)
 returns table (id bigint, version bigint)

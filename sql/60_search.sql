@@ -157,9 +157,9 @@ comment on function search_breadth(text[]) is
     'How many candidates an HNSW scan of tables of this size keeps (hnsw.ef_search): 100 up to 50,000 vectors, 1.8 '
     'times as many with every ten-fold';
 
--- begin_scan, end_scan: around a scan of vectors, which keeps p_least candidates at least. What was deleted lies dead in
--- the index until a vacuum and is among the candidates: the scan goes on until there are as many living rows as it is
--- asked for: hnsw.ef_search.
+-- begin_scan, end_scan: around a scan of vectors, which keeps p_least candidates at least. What was deleted lies dead
+-- in the index until a vacuum and is among the candidates: the scan goes on until there are as many living rows as are
+-- asked for, hnsw.ef_search of them.
 create or replace function begin_scan(p_least integer, variadic p_table text[]) returns text[]
 language plpgsql stable
 set search_path from current

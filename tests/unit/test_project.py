@@ -226,6 +226,15 @@ def test_ci_calls_what_readme_shows() -> None:
     assert {"lint", "test"} <= set(re.findall(r"\bmake (\w+)", script.read_text("utf-8")))
 
 
+def test_no_line_of_sql_is_longer_than_one_of_python() -> None:
+    limit = PYPROJECT["tool"]["ruff"]["line-length"]
+    files = sorted((ROOT / "sql").glob("*.sql"))
+    assert files
+    for file in files:
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+            assert len(line) <= limit, f"{file.name}:{number} has {len(line)} characters"
+
+
 def test_no_path_of_a_developers_machine_is_in_the_tree() -> None:
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
