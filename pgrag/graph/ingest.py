@@ -25,6 +25,7 @@ from pgrag.documents.reading import Batch, DocumentDefaults, Source, is_unchange
 from pgrag.embedding.check import embed_distinct
 from pgrag.errors import (
     BudgetError,
+    DatabaseError,
     DocumentError,
     ExtractionError,
     ModelAccessError,
@@ -216,7 +217,7 @@ class Ingestor:
         if run.stopped is not None:
             raise run.stopped
         if progress is not None:
-            progress(await self._progress(run))
+            await self._show(run, progress)
 
     async def _worker(self, run: _Run, failed: asyncio.Event) -> None:
         documents = list(run.documents)
@@ -324,13 +325,17 @@ class Ingestor:
         await self._refresher.run()
 
     async def _tell(self, run: _Run, progress: Progress, finished: asyncio.Event) -> None:
-        progress(await self._progress(run))
+        await self._show(run, progress)
         while not await _first(finished, PROGRESS_SECONDS):
-            progress(await self._progress(run))
+            await self._show(run, progress)
 
-    async def _progress(self, run: _Run) -> IngestProgress:
-        counts = await self._store.progress(list(run.documents))
-        return IngestProgress(**{**counts, "documents": len(run.uris)})  # those that were skipped too
+    async def _show(self, run: _Run, progress: Progress) -> None:
+        try:
+            counts = await self._store.progress(list(run.documents))
+        except DatabaseError as error:  # no reason to break off what is paid for: the workers notice by themselves
+            logger.warning("the progress cannot be told: %s", error)
+            return
+        progress(IngestProgress(**{**counts, "documents": len(run.uris)}))  # those that were skipped too
 
     # ------------------------------------------------------------ reporting
 

@@ -447,6 +447,14 @@ def test_a_document_that_cannot_be_stored_fails_alone(words_dsn: str, bad: Docum
     assert [uri for (uri,) in rows(words_dsn, "select uri from document order by 1")] == ["first", "last"]
 
 
+def test_progress_that_cannot_be_told_breaks_nothing_off(words_dsn: str) -> None:
+    rows(words_dsn, "drop function ingest_progress(bigint[])")
+    told: list[IngestProgress] = []
+    report = ingest(words_dsn, {"a": "Alder knows Birch."}, progress=told.append)
+    assert (report.added, report.failures, told) == (1, (), [])
+    assert value(words_dsn, "select status from document") == "complete"
+
+
 # ---------------------------------------------------------------- refresh
 
 
