@@ -134,8 +134,6 @@ def create_code(connection: Connection, schema: str) -> list[CodeObject]:
 
     Raises DatabaseError naming file and line, WorkspaceError if a user's function or view has the name of one of ours.
     """
-    # An ordinary role may create a function with "set hnsw.ef_search" only once the extension's library is loaded.
-    connection.execute(text("select cast('[1]' as vector), show_trgm('a')"))
     before = {item.oid: item for item in live_objects(connection, schema)}
     digest = code_digest()
     execute_raw(
