@@ -164,15 +164,10 @@ create or replace function begin_scan(p_least integer, variadic p_table text[]) 
 language plpgsql stable
 set search_path from current
 as $f$
-declare
-    v_before text[];
 begin
-    perform '[1]'::halfvec;  -- loads the library, see change_settings
-    v_before := array[current_setting('hnsw.ef_search'), current_setting('hnsw.iterative_scan')];
-    perform set_config('hnsw.ef_search',
-                       least(1000, greatest(p_least, search_breadth(variadic p_table)))::text, true),
-            set_config('hnsw.iterative_scan', 'relaxed_order', true);
-    return v_before;
+    return change_settings('{hnsw.ef_search,hnsw.iterative_scan}',
+                           array[least(1000, greatest(p_least, search_breadth(variadic p_table)))::text,
+                                 'relaxed_order']);
 end $f$;
 comment on function begin_scan(integer, text[]) is
     'Sets hnsw.ef_search and hnsw.iterative_scan for tables of vectors and returns what they were';
@@ -182,7 +177,7 @@ language plpgsql stable
 set search_path from current
 as $f$
 begin
-    perform set_config('hnsw.ef_search', p_before[1], true), set_config('hnsw.iterative_scan', p_before[2], true);
+    perform change_settings('{hnsw.ef_search,hnsw.iterative_scan}', p_before);
 end $f$;
 comment on function end_scan(text[]) is 'Sets what begin_scan set to what it was before';
 
