@@ -205,7 +205,6 @@ class OpenWorkspace:
             workers=s.workers,
             refresh_chunks=s.refresh_chunks,
             refresh_seconds=s.refresh_seconds,
-            lease_seconds=s.lease_seconds,
             max_attempts=s.max_attempts,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
@@ -21,18 +20,14 @@ def takes_search_options(function: Callable[..., R]) -> Callable[..., R]:
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     place = next(i for i, parameter in enumerate(own, 1) if parameter.name == "mode")
 
-    @functools.wraps(function)
-    def command(*arguments: Any, **given: Any) -> R:
-        return function(*arguments, **given)
-
     parameters = [*own[:place], *map(_parameter, NAMES), *own[place:]]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
 
 
 def _parameter(name: str) -> inspect.Parameter:
     field, extra = SearchOptions.model_fields[name], details(name)
-    text = f"{field.description or name}"
+    text = field.description or name
     default = "" if field.default is None else f" (default {field.default})"
     choices = extra["choices"]
     option = typer.Option(

@@ -101,7 +101,6 @@ class Ingestor:
         workers: int = 2,
         refresh_chunks: int = 200,
         refresh_seconds: float = 60.0,
-        lease_seconds: float = 300.0,
         max_attempts: int = 5,
     ) -> None:
         self._store = store
@@ -115,7 +114,6 @@ class Ingestor:
         self._workers = workers
         self._refresh_chunks = refresh_chunks
         self._refresh_seconds = refresh_seconds
-        self._lease_seconds = lease_seconds
         self._max_attempts = max_attempts
         self._settings_digest = hashlib.sha256(f"{chunker.digest}\n{extractor.digest}".encode()).hexdigest()
 
@@ -224,7 +222,7 @@ class Ingestor:
         store = self._store
         pause = PAUSES[0]
         try:
-            async with leased(self._lease_seconds, store.extend_leases, store.release_chunks) as token:
+            async with leased(store.lease_seconds, store.extend_leases, store.release_chunks) as token:
                 while documents and run.stopped is None and not failed.is_set():
                     run.since_refresh += await store.adopt_extractions()
                     claimed = await store.claim_chunks(documents, self._claim_batch, token)

@@ -20,11 +20,11 @@ def dsn_of(site: Site, role: str = ROLE, database: str = DATABASE) -> str:
     return f"postgresql://{role}@/{database}?host={quote(str(site.sockets))}&port={PORT}"
 
 
-def _query(site: Site, statement: LiteralString, role: str = ROLE, database: str = DATABASE) -> list[tuple[str]] | None:
+def _query(site: Site, statement: LiteralString) -> list[tuple[str]] | None:
     """Rows of a one-column query, or None if the server does not let us in (not running, not ready, not prepared)."""
     try:
         check_sockets(site)
-        with psycopg.connect(dsn_of(site, role, database), autocommit=True, connect_timeout=10) as connection:
+        with psycopg.connect(dsn_of(site), autocommit=True, connect_timeout=10) as connection:
             return connection.execute(statement).fetchall()
     except (FileNotFoundError, psycopg.OperationalError):
         return None
